@@ -1,0 +1,143 @@
+"""Fitted models on disk: ``model.safetensors`` for the arrays, ``model.json`` for everything else. No pickle.
+
+A model takes part with ``get_state() -> (meta, arrays)`` and the classmethod ``from_state(meta, arrays)``.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+FORMAT_VERSION = 1
+TENSORS = "model.safetensors"
+DOCUMENT = "model.json"
+
+# The only classes a file may name: a model file can never make us import or run anything else.
+_MODULES = {"AdvSVM": "models.adv_svm", "AdvLinearSVM": "models.adv_linear_svm", "KernelSVC": "models.svc"}
+
+
+def save(model: Any, folder: str | os.PathLike) -> None:
+    """Write a fitted model into `folder` (created if needed), replacing an older one.
+
+    Each file appears under its name only when complete. The document is written last and holds the checksum of the
+    arrays, so a write that was cut short between the two is refused by `load`, never half loaded.
+    """
+    name = type(model).__name__
+    if name not in _MODULES:
+        raise ValueError(f"cannot save a {name}: known models are {', '.join(sorted(_MODULES))}")
+    meta, arrays = model.get_state()
+    tensors = save_tensors({key: np.ascontiguousarray(value) for key, value in arrays.items()})
+    body = {
+        "format_version": FORMAT_VERSION,
+        "class": name,
+        "tensors_sha256": hashlib.sha256(tensors).hexdigest(),
+        # Shape () does not survive ascontiguousarray.
+        "shapes": {key: list(np.shape(value)) for key, value in arrays.items()},
+        "meta": meta,
+    }
+    # Through JSON once, so that the checksum is of exactly what a reader will see.
+    body = json.loads(json.dumps(body, default=_plain))
+    document = json.dumps({**body, "checksum": _checksum(body)}, indent=2, sort_keys=True)
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_atomically(folder / TENSORS, tensors)
+    _write_atomically(folder / DOCUMENT, document.encode())
+
+
+def load(folder: str | os.PathLike) -> Any:
+    """Read a model written by `save`; its scores equal the saved model's bit for bit.
+
+    Raises
+    ------
+    ValueError
+        Naming the file, if it is missing, damaged, of a newer format, or of a class this package does not know.
+    """
+    folder = Path(folder)
+    body = _read_document(folder / DOCUMENT)
+    path = folder / TENSORS
+    tensors = _read(path)
+    if hashlib.sha256(tensors).hexdigest() != body["tensors_sha256"]:
+        raise ValueError(f"{path} is damaged: its checksum is not the one in {DOCUMENT}")
+    try:
+        arrays = load_tensors(tensors)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error
+    arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}
+    model_class = getattr(import_module(_MODULES[body["class"]]), body["class"])
+    return model_class.from_state(body["meta"], arrays)
+
+
+def encode_labels(labels: np.ndarray) -> dict[str, Any]:
+    """Class labels (numbers, booleans or strings) as plain JSON; `decode_labels` restores values and dtype."""
+    return {"dtype": labels.dtype.str, "values": labels.tolist()}
+
+
+def decode_labels(encoded: dict[str, Any]) -> np.ndarray:
+    """Inverse of `encode_labels`."""
+    return np.array(encoded["values"], dtype=np.dtype(encoded["dtype"]))
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    raw = _read(path)
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(body, dict) or not isinstance(body.get("format_version"), int):
+        raise ValueError(f"{path} is damaged: it does not describe a model")
+    # Before the checksum: a newer format may well compute it differently.
+    if body["format_version"] > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format version {body['format_version']}, this package reads up to {FORMAT_VERSION}: "
+            "upgrade it to load this model"
+        )
+    if body.pop("checksum", None) != _checksum(body):
+        raise ValueError(f"{path} is damaged: its checksum does not match its content")
+    if body["class"] not in _MODULES:
+        raise ValueError(f"{path} holds a {body['class']!r}: known models are {', '.join(sorted(_MODULES))}")
+    return body
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing: not a saved model") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; a model in a shared folder is as readable as any other file.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a model's meta must be plain JSON, not {type(value).__name__}")
