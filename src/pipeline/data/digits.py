@@ -1,0 +1,40 @@
+"""Two digits of scikit-learn's embedded 8×8 images: no files, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data.dataset import Dataset, binary_labels, build_dataset
+from pipeline.data.progress import Progress
+from pipeline.data.settings import Settings
+from pipeline.data.splits import stratified_split
+from pipeline.data.status import Status
+
+
+def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
+    """Two digits with a seeded stratified split (the images come without an official one)."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    rows, y, names = binary_labels(labels, settings["classes"])
+    pixels = (images[rows] / 16.0).astype(np.float32)
+    train, test = stratified_split(y, settings["test_fraction"], settings["split_seed"])
+    return build_dataset(
+        name=settings["name"],
+        X_train=pixels[train],
+        y_train=y[train],
+        X_test=pixels[test],
+        y_test=y[test],
+        image_shape=(8, 8),
+        class_names=names,
+        train_ids=rows[train],
+        test_ids=rows[test],
+        source="scikit-learn load_digits",
+    )
+
+
+def status(settings: Settings, data_dir: Path) -> Status:
+    """Always present; the sizes are known once it was loaded."""
+    return Status(sizes=None, origin="scikit-learn", present=True, where="in the scikit-learn package")

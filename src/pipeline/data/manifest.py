@@ -1,0 +1,75 @@
+"""What is known of a dataset that was loaded before, so that its fingerprint needs no reading of pixels.
+
+An entry holds for as long as the files it was made from keep their size and time stamp; loading itself always
+verifies the files' checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.dataset import Dataset
+from pipeline.data.settings import Settings
+
+# Raise it when a loader's result changes for the same files and settings.
+_VERSION = 1
+
+
+def recall(settings: Settings, data_dir: Path) -> dict[str, Any] | None:
+    """The entry of these settings if it is still true, else None."""
+    try:
+        entry = json.loads(_path(settings, data_dir).read_text())
+        current = entry["files"] == _stamps([Path(item["path"]) for item in entry["files"]])
+        return entry if current and entry["packages"] == _packages(entry["files"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remember(dataset: Dataset, settings: Settings, data_dir: Path) -> None:
+    """Note a loaded dataset; a data folder that cannot be written to is no reason to fail."""
+    with contextlib.suppress(OSError):
+        files = _stamps(dataset.files)
+        entry = {
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "n_train": len(dataset.X_train),
+            "n_test": len(dataset.X_test),
+            "n_features": dataset.n_features,
+            "image_shape": list(dataset.image_shape),
+            "class_names": list(dataset.class_names),
+            "source": dataset.source,
+            "notes": list(dataset.notes),
+            "files": files,
+            "packages": _packages(files),
+        }
+        path = _path(settings, data_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as draft:
+            json.dump(entry, draft, indent=1)
+        os.replace(draft.name, path)
+
+
+def _path(settings: Settings, data_dir: Path) -> Path:
+    text = json.dumps([_VERSION, dict(settings)], sort_keys=True, default=str)
+    return data_dir / "manifests" / f"{settings['name']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def _stamps(files: Sequence[Path]) -> list[dict[str, Any]]:
+    stamps = []
+    for path in files:
+        stat = path.stat()
+        stamps.append({"path": str(path), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+    return stamps
+
+
+def _packages(files: Sequence[Any]) -> dict[str, str]:
+    # Data without files of its own comes out of scikit-learn's package.
+    return {} if files else {"scikit-learn": importlib.metadata.version("scikit-learn")}

