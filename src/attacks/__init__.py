@@ -1,0 +1,19 @@
+"""Attacks on binary classifiers with a real-valued score: they need scores, gradients or probes, nothing else."""
+
+from .base import Attack, FixedEpsilonAttack, MinimumNormAttack
+from .fgsm import FGSM, NoAttack
+from .pgd import PGD
+from .result import AttackResult, accuracy_at
+from .targets import as_target
+
+__all__ = [
+    "FGSM",
+    "PGD",
+    "Attack",
+    "AttackResult",
+    "FixedEpsilonAttack",
+    "MinimumNormAttack",
+    "NoAttack",
+    "accuracy_at",
+    "as_target",
+]

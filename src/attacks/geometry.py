@@ -1,0 +1,70 @@
+"""Balls, boxes and half-spaces: the projections the attacks share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def row_norms(rows: np.ndarray) -> np.ndarray:
+    """Euclidean norm of every row, accumulated in float64."""
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+
+
+def distortions(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """L2 and L∞ distance of every row of `points` from its row of `X`, in float64."""
+    delta = points.astype(np.float64) - X
+    return row_norms(delta), np.abs(delta).max(axis=1, initial=0.0)
+
+
+def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest value every pixel may take in the L∞ ball and the box, rounded inwards.
+
+    Rounding ``x + epsilon`` to float32 can land outside the ball; one step back towards x makes
+    ``|x' - x| <= epsilon`` hold for the stored numbers.
+    """
+    exact = X.astype(np.float64)
+    lower = np.maximum(exact - epsilon, box[0]).astype(X.dtype)
+    upper = np.minimum(exact + epsilon, box[1]).astype(X.dtype)
+    lower = np.where((exact - lower > epsilon) | (lower < box[0]), np.nextafter(lower, X), lower)
+    upper = np.where((upper - exact > epsilon) | (upper > box[1]), np.nextafter(upper, X), upper)
+    return np.minimum(lower, X), np.maximum(upper, X)
+
+
+def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[float, float]) -> np.ndarray:
+    """Clip to the box and pull back into the L2 ball of radius `epsilon` around X, exactly for the stored numbers."""
+    points = np.clip(points, box[0], box[1]).astype(X.dtype)
+    shrink = 1.0
+    for _ in range(20):
+        delta = points.astype(np.float64) - X
+        norms = row_norms(delta)
+        outside = norms > epsilon
+        if not outside.any():
+            return points
+        scale = shrink * epsilon / norms[outside, None]
+        points[outside] = (X[outside] + delta[outside] * scale).astype(X.dtype)
+        shrink *= 1.0 - 1e-6  # the cast can push a point out again by an ulp per pixel
+    points[outside] = X[outside]
+    return points
+
+
+def nearest_below_plane(
+    X: np.ndarray, normals: np.ndarray, offsets: np.ndarray, box: tuple[float, float], iterations: int = 8
+) -> np.ndarray:
+    """Point of the box nearest to x with ``normal · z <= offset``, row by row.
+
+    The solution is ``clip(x - t · normal)`` for a multiplier t >= 0, and ``t -> normal · clip(x - t · normal)`` is
+    convex and falling, so Newton's method from t = 0 climbs to the root without overshooting. Where the box holds no
+    such point the result is the corner it tends to.
+    """
+    t = np.zeros(len(X), dtype=np.float64)
+    z = X
+    for _ in range(iterations):
+        gap = np.einsum("ij,ij->i", normals, z, dtype=np.float64) - offsets
+        free = ((z > box[0]) | (normals < 0)) & ((z < box[1]) | (normals > 0))
+        slope = np.einsum("ij,ij,ij->i", normals, normals, free, dtype=np.float64)
+        move = (gap > 0) & (slope > 0)
+        if not move.any():
+            break
+        t[move] += gap[move] / slope[move]
+        z = np.clip(X - t[:, None].astype(X.dtype) * normals, box[0], box[1])
+    return z
