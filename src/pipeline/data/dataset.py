@@ -156,7 +156,7 @@ def check_pixels(X: np.ndarray, part: str) -> None:
 def _sha256(array: np.ndarray) -> str:
     # Little-endian bytes, so that the fingerprint is the same on any machine.
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return hashlib.sha256(memoryview(little).cast("B")).hexdigest()
+    return hashlib.sha256(little.reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def binary_labels(

@@ -11,11 +11,11 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.atomic import write_text
 from pipeline.data.dataset import Dataset
 from pipeline.data.settings import Settings
 
@@ -52,13 +52,16 @@ def remember(dataset: Dataset, settings: Settings, data_dir: Path) -> None:
         }
         path = _path(settings, data_dir)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as draft:
-            json.dump(entry, draft, indent=1)
-        os.replace(draft.name, path)
+        write_text(path, json.dumps(entry, indent=1))
 
 
 def _path(settings: Settings, data_dir: Path) -> Path:
-    text = json.dumps([_VERSION, dict(settings)], sort_keys=True, default=str)
+    # A relative path means another file in another working folder.
+    values = {
+        key: os.path.abspath(os.path.expanduser(value)) if isinstance(value, str) and os.path.exists(value) else value
+        for key, value in settings.items()
+    }
+    text = json.dumps([_VERSION, values], sort_keys=True, default=str)
     return data_dir / "manifests" / f"{settings['name']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 

