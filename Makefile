@@ -1,0 +1,70 @@
+# Everything runs from .venv, which is made on first use and brought up to date when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+PORT ?= 5000
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run ui test test-slow test-network test-slurm test-server test-browser lint format bench report data clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@echo "setting up $(VENV) (once; a minute or two)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]' 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c "import hydra, mlflow, sklearn, torch, pytest"
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench,server]' 2>&1 | grep -v '^WARNING' || true
+	@touch $@
+
+setup: $(STAMP) ## make .venv
+
+run: $(STAMP) ## the sweep of the README on the embedded digits
+	@$(BIN)/python -m pipeline.run -m model=adv_svm_c,adv_svm_d attack=pgd,zoo
+
+ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
+	@$(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
+
+test: $(STAMP) ## the fast tests
+	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not slurm and not server and not browser"
+
+test-slow: $(STAMP) ## slow, survival and real-data tests (fetches data)
+	@$(PYTEST) -q -m "slow or survival or realdata or network"
+
+test-slurm: $(STAMP) ## the sweep on a real one-node SLURM cluster (Debian, as root)
+	@scripts/slurm-up.sh
+	@$(PYTEST) -q -m slurm tests/slurm; code=$$?; scripts/slurm-down.sh; exit $$code
+
+test-server: $(BENCH_STAMP) ## the tracking server with PostgreSQL on loopback (Debian, as root)
+	@$(PYTEST) -q -m server tests/server
+
+test-browser: $(STAMP) ## UI and report in headless Chromium
+	@$(PYTEST) -q -m browser
+
+lint: $(STAMP) ## ruff and mypy
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/mypy
+
+format: $(STAMP) ## let ruff mend what it can
+	@$(BIN)/ruff check --fix src tests benchmarks
+	@$(BIN)/ruff format src tests benchmarks
+
+bench: $(BENCH_STAMP) ## peers side by side; one JSON line each
+	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+data: $(STAMP) ## what datasets there are and which are here
+	@$(BIN)/python -m pipeline.data
+
+report: $(STAMP) ## tables and figures from the tracked runs
+	@$(BIN)/python -m pipeline.report
+
+clean: ## remove .venv and caches (not mlruns/)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

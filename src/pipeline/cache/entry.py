@@ -1,0 +1,84 @@
+"""One cache entry: JSON values and arrays in a folder that is written whole or not at all, and verified when read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+_HEADER, _ARRAYS = "entry.json", "arrays.safetensors"
+
+
+class DamagedEntry(Exception):
+    """The files of an entry are not what was written."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a stage leaves behind: JSON-able ``values`` and named ``arrays``. Nothing in it can execute."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def write(entry: Entry, folder: Path) -> None:
+    """Write ``entry`` to a temporary folder beside ``folder`` and rename it into place."""
+    from safetensors.numpy import save_file
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name[:16]}-", dir=folder.parent))
+    try:
+        arrays = {name: np.asarray(array, order="C") for name, array in entry.arrays.items()}
+        save_file(arrays, temporary / _ARRAYS)
+        values = json.dumps(entry.values, sort_keys=True, default=_plain)
+        header = {
+            "format": FORMAT,
+            "arrays_sha256": file_digest(temporary / _ARRAYS),
+            "values_sha256": hashlib.sha256(values.encode()).hexdigest(),
+            "values": values,
+        }
+        (temporary / _HEADER).write_text(json.dumps(header))
+        if folder.exists():  # a damaged entry being rebuilt: the lock is held, nobody reads it now
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def read(folder: Path) -> Entry:
+    """Read and verify an entry; raises :class:`DamagedEntry` when a byte is not as written."""
+    from safetensors.numpy import load_file
+
+    try:
+        header = json.loads((folder / _HEADER).read_text())
+        values = header["values"]
+        intact = (
+            header["format"] == FORMAT
+            and hashlib.sha256(values.encode()).hexdigest() == header["values_sha256"]
+            and file_digest(folder / _ARRAYS) == header["arrays_sha256"]
+        )
+        if not intact:
+            raise DamagedEntry(f"{folder.name}: the checksum does not match")
+        return Entry(json.loads(values), load_file(folder / _ARRAYS))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedEntry(f"{folder.name}: {error}") from error
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cache values must be plain JSON, not {type(value).__name__}")

@@ -1,0 +1,298 @@
+"""One experiment from configuration to tracked run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from pipeline.errors import UserError
+from pipeline.validation import validate
+
+if TYPE_CHECKING:
+    from pipeline.stages.plan import Plan
+    from pipeline.tracking.record import Results
+    from pipeline.tracking.store import TrackingStore
+
+log = logging.getLogger(__name__)
+
+RESULT_FILE = "result.json"
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived (a cancelled cluster job): unwinds like Ctrl-C."""
+
+
+@dataclass
+class Outcome:
+    """How a job ended: ``finished``, ``reused``, ``pending`` (computed, not uploaded), ``failed`` or ``killed``."""
+
+    status: str
+    labels: dict[str, Any]
+    run_id: str | None = None
+    reason: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    checks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a result to report."""
+        return self.status in ("finished", "reused", "pending")
+
+    def write(self, folder: Path) -> None:
+        """Leave the outcome where the sweep's summary finds it, whichever process or machine ran the job."""
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{RESULT_FILE}"
+        temporary.write_text(json.dumps(asdict(self)))
+        temporary.rename(folder / RESULT_FILE)
+
+
+def labels_of(cfg: DictConfig) -> dict[str, Any]:
+    """What the tables are indexed by."""
+    return {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": cfg.attack.name, "seed": cfg.seed}
+
+
+def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> Outcome:
+    """Run one experiment, or report the finished run that has the same signature.
+
+    Raises :class:`UserError` for what the user can mend; every other exception ends the MLflow run as FAILED and is
+    passed on.
+    """
+    validate(cfg)
+    with terminated_as_exception(), no_space_as_user_error():
+        _limit_threads(cfg)
+        from pipeline.tracking.store import open_store, prepare_folder
+
+        prepare_folder(cfg.tracking.folder)
+        fingerprint = _fingerprint(cfg)
+        store = open_store(cfg.tracking)
+        return _run(cfg, overrides, sweep, fingerprint, store)
+
+
+def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: str, store: TrackingStore) -> Outcome:
+    from pipeline.cache import StageStore
+    from pipeline.stages.plan import plan
+    from pipeline.tracking import runs
+    from pipeline.tracking.record import identity_tags, run_name
+
+    stages = StageStore(cfg.cache.folder or Path(cfg.tracking.folder) / "stages")
+    keys = plan(cfg, fingerprint)
+    # Held for the whole job: the same job started twice computes once, and the second one reports the first.
+    with stages.lock("run", keys.signature):
+        if cfg.on_existing == "reuse":
+            finished = runs.find_finished(store, keys.signature)
+            if finished is not None:
+                return _reuse(cfg, finished, sweep, store)
+        runs.bury_dead(store, keys.signature)
+        run_id = runs.start(store, run_name(cfg), identity_tags(cfg, keys.signature, sweep) | _job_tags())
+        log.info("%s  (run %s)", run_name(cfg), run_id[:8])
+        try:
+            results = _compute(cfg, _load_data(cfg), stages, keys)
+            return _finish(cfg, results, run_id, overrides, store, keys.signature)
+        except (KeyboardInterrupt, Terminated) as stop:
+            reason = "cancelled (SIGTERM)" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
+            _end_quietly(store, run_id, "KILLED", reason)
+            raise
+        except BaseException as error:
+            _end_quietly(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
+            raise
+
+
+def _compute(cfg: DictConfig, data: Any, stages: Any, keys: Plan) -> Results:
+    from hydra.utils import get_class
+
+    from pipeline.progress import watch
+    from pipeline.stages.attack import Attacked, attack
+    from pipeline.stages.evaluate import Evaluated, evaluate
+    from pipeline.stages.train import Trained, train
+    from pipeline.stages.tune import Tuned, tune
+    from pipeline.tracking.record import Results
+
+    reused: list[str] = []
+
+    def stage(name: str, key: str, compute: Callable[[Any], Any], restore: Callable[[Any], Any]) -> Any:
+        """Load the stage or compute it under a progress display; what was computed is used as it is."""
+        fresh: list[Any] = []
+
+        def build() -> Any:
+            with watch(name) as observer:
+                fresh.append(compute(observer))
+            return fresh[0].to_entry()
+
+        entry, was_reused = stages.get_or_compute(name, key, build)
+        if was_reused:
+            reused.append(name)
+        return fresh[0] if fresh else restore(entry)
+
+    tuned = Tuned()
+    if cfg.tune.enabled:
+        tuned = stage("tune", keys.tune, lambda observer: tune(cfg, data, observer), Tuned.from_entry)
+        _say("tune", tuned.seconds, reused, ", ".join(f"{k} = {v:g}" for k, v in tuned.best.items()))
+    model_class = get_class(cfg.model._target_)
+    trained = stage(
+        "train",
+        keys.train,
+        lambda observer: train(cfg, data, tuned, observer),
+        lambda e: Trained.from_entry(e, model_class),
+    )
+    _say("train", trained.seconds, reused)
+    for message in [*data.notes, *tuned.messages, *trained.messages]:
+        log.info("  note    %s", message)
+    attacked = stage("attack", keys.attack, lambda observer: attack(cfg, data, trained, observer), Attacked.from_entry)
+    _say("attack", attacked.seconds, reused, f"{len(attacked.rows)} test points")
+    evaluated = stage(
+        "evaluate", keys.evaluate, lambda observer: evaluate(cfg, data, tuned, trained, attacked), Evaluated.from_entry
+    )
+    return Results(data, tuned, trained, attacked, evaluated, reused)
+
+
+def _finish(
+    cfg: DictConfig, results: Results, run_id: str, overrides: list[str], store: TrackingStore, signature: str
+) -> Outcome:
+    from pipeline.tracking.bundle import RunBundle, upload
+    from pipeline.tracking.record import record
+    from pipeline.tracking.store import masked
+
+    evaluated = results.evaluated
+    failed = [check for check in evaluated.checks if check.status == "fail"]
+    for check in failed:
+        log.warning("  check   %s failed: %s", check.id, check.message)
+    bundle = RunBundle(store.folder / "pending" / signature, run_id)
+    shutil.rmtree(bundle.folder, ignore_errors=True)
+    bundle.folder.mkdir(parents=True)
+    strict_failure = None
+    if cfg.strict and failed:
+        strict_failure = f"strict=true and {len(failed)} checks failed: {', '.join(c.id for c in failed)}"
+        bundle.status, bundle.tags["reason"] = "FAILED", strict_failure
+    record(cfg, results, bundle, overrides)
+    outcome = Outcome("finished", labels_of(cfg), run_id, metrics=evaluated.metrics, curves=evaluated.curves)
+    outcome.checks = {check.id: check.status for check in evaluated.checks}
+    try:
+        upload(bundle, store)
+    except Exception as error:
+        if not store.is_server:
+            raise
+        outcome.status = "pending"
+        log.warning(
+            "  the tracking server %s failed (%s): the results are kept in %s; python -m pipeline.sync uploads them",
+            masked(store.uri), type(error).__name__, bundle.folder,
+        )  # fmt: skip
+    m = evaluated.metrics
+    log.info(
+        "  result  clean %.2f %%   robust %.2f %%   certified at L2 %g: %.2f %%",
+        100 * m["clean_accuracy"], 100 * m["robust_accuracy"], cfg.evaluation.certified_radius, 100 * m["certified_accuracy"],
+    )  # fmt: skip
+    if strict_failure:
+        outcome.status, outcome.reason = "failed", strict_failure
+    return outcome
+
+
+def _reuse(cfg: DictConfig, run: Any, sweep: str | None, store: TrackingStore) -> Outcome:
+    from pipeline.tracking.record import run_name
+
+    if sweep and run.data.tags.get("sweep") != sweep:
+        store.client.set_tag(run.info.run_id, "sweep", sweep)
+    checks = {k.removeprefix("check."): v for k, v in run.data.tags.items() if k.startswith("check.")}
+    metrics = dict(run.data.metrics)
+    log.info(
+        "%s  reused run %s: clean %.2f %%   robust %.2f %%",
+        run_name(cfg), run.info.run_id[:8], 100 * metrics["clean_accuracy"], 100 * metrics["robust_accuracy"],
+    )  # fmt: skip
+    outcome = Outcome("reused", labels_of(cfg), run.info.run_id, metrics=metrics, checks=checks)
+    for name in ("test_error", "adversarial_test_error", "robust_accuracy_by_step"):
+        if name in metrics:
+            points = store.client.get_metric_history(run.info.run_id, name)
+            outcome.curves[name] = sorted((point.step, point.value) for point in points)
+    return outcome
+
+
+def _fingerprint(cfg: DictConfig) -> str:
+    """From the data's manifest when the files are untouched; else by loading (and fetching) the data."""
+    from pipeline.data import summary
+
+    known = summary(cfg.dataset)
+    return known["fingerprint"] if known else _load_data(cfg).fingerprint
+
+
+def _load_data(cfg: DictConfig) -> Any:
+    from pipeline.data import load_dataset
+    from pipeline.progress import watch
+
+    with watch("data") as observer:
+        return load_dataset(cfg.dataset, progress=observer)
+
+
+def _say(stage: str, seconds: float, reused: list[str], more: str = "") -> None:
+    how = "reused" if stage in reused else f"{seconds:.1f} s"
+    log.info("  %-7s %-8s %s", stage, how, more)
+
+
+def _limit_threads(cfg: DictConfig) -> None:
+    if cfg.compute.threads is not None:
+        import torch
+
+        torch.set_num_threads(cfg.compute.threads)
+
+
+def _job_tags() -> dict[str, str]:
+    """Where to find the job's logs: its folder, and on a cluster its id and node."""
+    import os
+
+    from hydra.core.hydra_config import HydraConfig
+
+    tags = {}
+    if HydraConfig.initialized():
+        tags["log_folder"] = HydraConfig.get().runtime.output_dir
+    for tag, variable in (("slurm_job_id", "SLURM_JOB_ID"), ("slurm_node", "SLURMD_NODENAME")):
+        if os.environ.get(variable):
+            tags[tag] = os.environ[variable]
+    return tags
+
+
+def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str) -> None:
+    """End the run without hiding the error that brought us here."""
+    from pipeline.tracking import runs
+
+    try:
+        runs.end(store, run_id, status, reason)
+    except Exception as error:
+        log.warning("  the run could not be marked %s: %s", status, error)
+
+
+@contextmanager
+def terminated_as_exception() -> Iterator[None]:
+    """Turn SIGTERM into :class:`Terminated` while a job runs, so that its run ends KILLED instead of RUNNING."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def no_space_as_user_error() -> Iterator[None]:
+    """A full disk is something the user can mend."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "disk is full" in str(error):
+            raise UserError("no space left on the disk: free some, or move tracking.folder or cache.folder") from error
+        raise

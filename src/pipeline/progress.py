@@ -1,0 +1,102 @@
+"""Progress of long work: a bar on a terminal, sparse log lines everywhere else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+# A line says something new only when the work is long: nothing before the first wait, then rarer and rarer.
+_FIRST_LINE_AFTER = 10.0
+_LINES_EVERY = 30.0
+
+
+class Observer(Protocol):
+    """What models and attacks call while they work."""
+
+    def __call__(self, event: str, step: int, total: int, **values: Any) -> None: ...
+
+
+class TerminalHandler(logging.Handler):
+    """Log records through rich, so that a line does not cut a progress bar in two."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            style = {"WARNING": "yellow", "ERROR": "red"}.get(record.levelname)
+            console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        except Exception:
+            self.handleError(record)
+
+
+_console: Any = None
+
+
+def console() -> Any:
+    """The one rich console of the process, on standard output."""
+    global _console
+    if _console is None:
+        from rich.console import Console
+
+        _console = Console(file=sys.stdout)
+    return _console
+
+
+@contextmanager
+def watch(label: str) -> Iterator[Observer]:
+    """Give an observer that shows ``label`` and how far the work is."""
+    if console().is_terminal:
+        yield from _bar(label)
+    else:
+        yield _lines(label)
+
+
+def _bar(label: str) -> Iterator[Observer]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("  {task.description}"),
+        BarColumn(30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, TextColumn("{task.fields[values]}"), console=console(), transient=True) as progress:
+        task = progress.add_task(label, total=None, values="")
+
+        def observer(event: str, step: int, total: int, **values: Any) -> None:
+            progress.update(task, completed=step, total=total, values=_words(values))
+
+        yield observer
+
+
+def _lines(label: str) -> Observer:
+    started = time.monotonic()
+    due = started + _FIRST_LINE_AFTER
+
+    def observer(event: str, step: int, total: int, **values: Any) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due and step < total:
+            due = now + _LINES_EVERY
+            log.info("  %s %d/%d, %.0f s %s", label, step, total, now - started, _words(values))
+
+    return observer
+
+
+def _words(values: dict[str, Any]) -> str:
+    return "  ".join(
+        f"{name.replace('_', ' ')} {value:.4g}" for name, value in values.items() if isinstance(value, (int, float))
+    )

@@ -1,0 +1,39 @@
+"""Build estimators and attacks from their configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+def build(node: DictConfig, **overrides: Any) -> Any:
+    """Instantiate a config node by its ``_target_``; ``name`` is a label, not an argument.
+
+    ``random_state`` is passed on only to what takes one, so that a new model or attack need not have it.
+    """
+    from hydra.utils import get_class, instantiate
+
+    settings = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(settings, dict)
+    settings.pop("name", None)
+    parameters = inspect.signature(get_class(settings["_target_"])).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    extra = {name: value for name, value in overrides.items() if takes_any or name in parameters}
+    return instantiate(settings, **extra, _convert_="all")
+
+
+def with_parameters(model: Any, best: dict[str, Any]) -> Any:
+    """A clone of ``model`` with tuned parameters; a width belongs to the model's kernel."""
+    from sklearn.base import clone
+
+    model = clone(model)
+    own = model.get_params(deep=False)
+    for name, value in best.items():
+        if name in own:
+            model.set_params(**{name: value})
+        else:
+            model.set_params(kernel=dataclasses.replace(model.kernel, **{name: value}))
+    return model

@@ -1,0 +1,63 @@
+"""The keys of all stages of an experiment, known before any of them runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipeline.stages.keys import stage_key
+
+_TUNED = ("C", "step")
+# What may differ without changing a number.
+_LABELS = ("name",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stage keys; ``signature`` is the identity of the whole run."""
+
+    tune: str
+    train: str
+    attack: str
+    evaluate: str
+
+    @property
+    def signature(self) -> str:
+        """The last key of the chain."""
+        return self.evaluate
+
+
+def checks_level(cfg: DictConfig) -> str:
+    """``checks: auto`` resolved: everything for the suite, the cheap ones otherwise."""
+    if cfg.checks != "auto":
+        return cfg.checks
+    return "full" if cfg.attack.name == "suite" else "cheap"
+
+
+def plan(cfg: DictConfig, fingerprint: str) -> Plan:
+    """Chain the keys: each stage's key holds its own settings, its code and the key of the stage before it."""
+    model = _plain(cfg.model)
+    tune_settings = _plain(cfg.tune)
+    tuned = {name for name in _TUNED if cfg.tune.enabled and name in model}
+    fixed = {name: value for name, value in model.items() if name not in tuned}
+    if cfg.tune.enabled:
+        tune = stage_key(
+            "tune", {"model": fixed, "tune": tune_settings}, fingerprint, ("models", "pipeline.stages.tune")
+        )
+    else:
+        tune = fingerprint
+    train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", "pipeline.stages.train"))
+    attack_settings = {"attack": _plain(cfg.attack), "max_attacked": cfg.evaluation.max_attacked, "seed": cfg.seed}
+    code = ("models", "attacks", "pipeline.stages.attack")
+    attack = stage_key("attack", attack_settings, train, code)
+    evaluation = {"evaluation": _plain(cfg.evaluation), "checks": checks_level(cfg), "strict": cfg.strict}
+    code = ("models", "attacks", "pipeline.checks", "pipeline.stages.evaluate")
+    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, code))
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    settings = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items() if key not in _LABELS}

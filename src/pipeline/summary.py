@@ -1,0 +1,212 @@
+"""The end of a sweep: its table on the terminal and in one summary run, failures, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pipeline import figures
+from pipeline.job import Outcome
+from pipeline.progress import console
+from pipeline.sweep import Sweep, outcomes
+from pipeline.tracking import runs
+from pipeline.tracking.store import TrackingStore, open_store
+from pipeline.tracking.view import chart_link, table_link
+
+_CORE = ("dataset", "model", "attack", "seed")
+_UI = "http://127.0.0.1:5000"
+
+Cell = list[float]
+Table = dict[str, dict[str, Cell]]
+
+
+def close(sweep: Sweep, arguments: list[str]) -> int:
+    """Show and log the summary of a sweep; the exit code is 1 if a job failed."""
+    results = outcomes(sweep)
+    store = open_store(sweep.cfg.tracking)
+    tables = make_tables(results, [varying(o) for o in row_suffixes(sweep)])
+    command = "python -m pipeline.run " + shlex.join(arguments)
+    _print(sweep, results, tables, store, command)
+    _log(sweep, results, tables, store, command)
+    return 0 if all(outcome.ok for outcome in results) else 1
+
+
+def row_suffixes(sweep: Sweep) -> list[list[str]]:
+    """Per job, the overrides beyond model, attack, dataset and seed that differ between jobs."""
+    other = [[o for o in job if o.split("=")[0] not in _CORE] for job in sweep.jobs]
+    common = set.intersection(*map(set, other)) if other else set()
+    return [[o for o in job if o not in common] for job in other]
+
+
+def varying(overrides: Iterable[str]) -> str:
+    """A row label's suffix: `` ε=0.25``."""
+    return "".join(f" {o.split('=')[0].split('.')[-1]}={o.split('=', 1)[1]}" for o in overrides)
+
+
+def make_tables(results: list[Outcome], suffixes: list[str]) -> dict[str, Table]:
+    """Per dataset: rows (models) × columns (clean, certified, then each attack), cells hold one accuracy per seed."""
+    tables: dict[str, Table] = defaultdict(lambda: defaultdict(dict))
+    clean: dict[tuple[str, str, Any], dict[str, float]] = {}
+    for outcome, suffix in zip(results, suffixes):
+        if not outcome.ok:
+            continue
+        labels, m = outcome.labels, outcome.metrics
+        row = f"{labels['model']}{suffix}"
+        clean[labels["dataset"], row, labels["seed"]] = {
+            "clean": m["clean_accuracy"],
+            "certified": m["certified_accuracy"],
+        }
+        if labels["attack"] != "none":
+            tables[labels["dataset"]][row].setdefault(labels["attack"], []).append(m["robust_accuracy"])
+    # The clean column of a model and seed is one number, however many attacks it met.
+    for (dataset, row, _), values in clean.items():
+        cells = tables[dataset][row]
+        for column in ("certified", "clean"):
+            cells.setdefault(column, []).append(values[column])
+    return {d: {r: {c: cells[c] for c in _columns(cells)} for r, cells in rows.items()} for d, rows in tables.items()}
+
+
+def _columns(cells: dict[str, Cell]) -> list[str]:
+    attacks = [name for name in cells if name not in ("clean", "certified")]
+    return ["clean", *attacks, "certified"]
+
+
+def show_cell(values: Cell | None) -> str:
+    """``98.47 ± 0.12`` in percent, the deviation over seeds; a dash when nothing was measured."""
+    if not values:
+        return "–"
+    mean = 100 * statistics.fmean(values)
+    return f"{mean:.2f} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown."""
+    columns = _all_columns(table)
+    lines = ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [
+        f"| {row} | " + " | ".join(show_cell(cells.get(c)) for c in columns) + " |" for row, cells in table.items()
+    ]
+    return "\n".join(lines)
+
+
+def _all_columns(table: Table) -> list[str]:
+    seen = dict.fromkeys(column for cells in table.values() for column in cells)
+    return [c for c in seen if c != "certified"] + ["certified"]
+
+
+def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str) -> None:
+    from rich.table import Table as RichTable
+
+    out = console()
+    radius = sweep.cfg.evaluation.certified_radius
+    for dataset, table in tables.items():
+        seeds = len({o.labels["seed"] for o in results if o.ok and o.labels["dataset"] == dataset})
+        spread = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
+        view = RichTable(title=f"{dataset}: accuracy [%], {spread}; certified at L2 {radius:g}", title_style="bold")
+        view.add_column("model")
+        for column in _all_columns(table):
+            view.add_column(column, justify="right")
+        for row, cells in table.items():
+            view.add_row(row, *(show_cell(cells.get(c)) for c in _all_columns(table)))
+        out.print()
+        out.print(view)
+    count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
+    failures = [o for o in results if not o.ok]
+    words = [f"{n} {status}" for status, n in count.items() if n] + ([f"{len(failures)} failed"] if failures else [])
+    out.print(f"{len(results)} jobs: {', '.join(words)}", highlight=False)
+    for outcome in failures:
+        name = (
+            " · ".join(str(outcome.labels[k]) for k in ("model", "attack", "dataset"))
+            + f" · seed {outcome.labels['seed']}"
+        )
+        out.print(f"  failed: {name}: {outcome.reason}", style="red", markup=False, soft_wrap=True)
+    warned = sorted({i for o in results for i, status in o.checks.items() if status == "fail"})
+    if warned:
+        out.print(
+            f"  failed checks: {', '.join(warned)} (see check.* tags and checks.json of the runs)", style="yellow"
+        )
+    if failures:
+        out.print(
+            f"  the same command computes what is missing: {command}", markup=False, highlight=False, soft_wrap=True
+        )
+    if store.is_server:
+        base = store.uri.rstrip("/")
+    else:
+        base = _UI
+        out.print("open the results with: make ui, then", highlight=False)
+    for link in (table_link(base, store.experiment_id, sweep.id), chart_link(base, store.experiment_id)):
+        out.print(f"  {_masked(link)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _masked(link: str) -> str:
+    from pipeline.tracking.store import masked
+
+    return masked(link)
+
+
+def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str) -> None:
+    """One summary run per sweep: a resumed sweep updates it, so that a table is never there twice."""
+    client = store.client
+    found = client.search_runs(
+        [store.experiment_id], filter_string=f"tags.sweep = '{sweep.id}' and tags.role = 'summary'", max_results=1
+    )
+    failures = [o for o in results if not o.ok]
+    note = [f"# {sweep.id}", "", f"`{command}`", ""]
+    for dataset, table in tables.items():
+        note += [f"## {dataset}", "accuracy in percent, mean ± standard deviation over seeds", "", markdown(table), ""]
+    note += [f"- failed: {o.labels}: {o.reason}" for o in failures]
+    tags = {
+        "role": "summary",
+        "sweep": sweep.id,
+        "dataset": ", ".join(tables),
+        "model": "(summary)",
+        "mlflow.note.content": "\n".join(note),
+        "command": command,
+    }
+    if found:
+        run_id = found[0].info.run_id
+        for key, value in tags.items():
+            client.set_tag(run_id, key, value)
+    else:
+        run_id = runs.start(store, f"summary · {sweep.id}", tags)
+    client.log_metric(run_id, "jobs", len(results))
+    client.log_metric(run_id, "jobs_failed", len(failures))
+    folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
+    try:
+        write_files(folder, tables, results, failures)
+        client.log_artifacts(run_id, str(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    client.set_terminated(run_id, "FAILED" if failures else "FINISHED")
+
+
+def write_files(folder: Path, tables: dict[str, Table], results: list[Outcome], failures: list[Outcome]) -> None:
+    """Tables and figures of the summary run."""
+    for dataset, table in tables.items():
+        (folder / f"table_{dataset}.md").write_text(markdown(table) + "\n")
+        means = {row: {c: 100 * statistics.fmean(v) for c, v in cells.items() if v} for row, cells in table.items()}
+        figures.bars(means, folder / "figures" / f"accuracy_{dataset}.png", title=dataset, ylabel="accuracy [%]")
+        for curve, words in (("adversarial_test_error", "error on attacked examples"), ("test_error", "test error")):
+            series = _one_per_model(results, dataset, curve)
+            if series:
+                target = folder / "figures" / f"{curve}_{dataset}.png"
+                figures.curves(series, target, title=dataset, xlabel="training iteration", ylabel=words)
+    if failures:
+        (folder / "failures.txt").write_text("\n".join(f"{o.labels}: {o.reason}" for o in failures) + "\n")
+
+
+def _one_per_model(results: list[Outcome], dataset: str, curve: str) -> dict[str, list[tuple[int, float]]]:
+    """First seed's curve of every model (and attack, where it matters)."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for outcome in results:
+        labels = outcome.labels
+        if outcome.ok and labels["dataset"] == dataset and outcome.curves.get(curve):
+            name = f"{labels['model']} · {labels['attack']}" if curve.startswith("adv") else labels["model"]
+            series.setdefault(name, [(int(s), float(v)) for s, v in outcome.curves[curve]])
+    return series

@@ -1,0 +1,115 @@
+"""A sweep: which jobs it has, the Hydra callback that prepares it, and the outcomes its jobs leave behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from pipeline.job import RESULT_FILE, Outcome
+
+# What decides where a sweep runs and is kept, not what it computes: the same sweep may be resumed elsewhere.
+_NOT_IDENTITY = ("hydra", "tracking", "compute", "cache", "on_existing", "notes")
+_ID, _FOLDER = "ADVSVM_SWEEP_ID", "ADVSVM_SWEEP"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A multirun as it was started: identity, folder, the overrides of every job, and the composed configuration."""
+
+    id: str
+    folder: Path
+    jobs: list[list[str]]
+    cfg: DictConfig
+
+
+class SweepCallback(Callback):
+    """Opens the tracking store once before any job does, and notes the sweep for the summary."""
+
+    started: Sweep | None = None
+
+    def __init__(self, **kwargs: Any):
+        super().__init__()
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called in the driver, before the launcher starts jobs anywhere."""
+        from pipeline.tracking.store import open_store
+        from pipeline.validation import validate
+
+        cfg = _job_config(config)
+        validate(cfg)
+        jobs = job_overrides(config)
+        folder = Path(config.hydra.sweep.dir).absolute()
+        SweepCallback.started = Sweep(current_id() or "sweep", folder, jobs, cfg)
+        open_store(cfg.tracking)
+
+
+def _job_config(config: DictConfig) -> DictConfig:
+    cfg = config.copy()
+    OmegaConf.set_struct(cfg, False)
+    cfg.pop("hydra", None)
+    return cfg
+
+
+def job_overrides(config: DictConfig) -> list[list[str]]:
+    """The overrides of every job of a multirun, in the order in which Hydra's basic sweeper numbers them."""
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
+    assert isinstance(params, dict)
+    arguments = [f"{key}={value}" for key, value in params.items()] + list(config.hydra.overrides.task)
+    parsed = OverridesParser.create().parse_overrides(arguments)
+    batches = BasicSweeper.split_arguments(parsed, None)
+    return [list(job) for batch in batches for job in batch]
+
+
+def name_sweep(arguments: list[str]) -> None:
+    """Give this command a sweep identity (same command, same identity) and a folder of its own.
+
+    Both travel in the environment, so that jobs of every launcher know them.
+    """
+    kept = sorted(
+        a
+        for a in arguments
+        if not a.startswith("-") and a.lstrip("+~").split("=")[0].split(".")[0].split("/")[0] not in _NOT_IDENTITY
+    )
+    digest = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
+    label = next((a.split("=", 1)[1] for a in kept if a.startswith("experiment=")), "sweep")
+    os.environ[_ID] = f"{label}-{digest}"
+    os.environ[_FOLDER] = f"{label}-{digest}/{time.strftime('%Y-%m-%d_%H-%M-%S')}-{os.getpid()}"
+
+
+def current_id() -> str | None:
+    """Identity of the sweep that this process belongs to."""
+    return os.environ.get(_ID)
+
+
+def outcomes(sweep: Sweep) -> list[Outcome]:
+    """What every job left behind, in order; a job that left nothing died or never ran."""
+    found = []
+    for number, overrides in enumerate(sweep.jobs):
+        file = sweep.folder / str(number) / RESULT_FILE
+        try:
+            found.append(Outcome(**json.loads(file.read_text())))
+        except (OSError, ValueError, TypeError):
+            reason = "no result: the job was killed, cancelled, ran out of memory or never started"
+            found.append(Outcome("failed", _labels(sweep, overrides), reason=reason))
+    return found
+
+
+def _labels(sweep: Sweep, overrides: list[str]) -> dict[str, Any]:
+    """Labels of a job that could not say them itself, from its overrides."""
+    labels = {name: sweep.cfg[name].name for name in ("dataset", "model", "attack")} | {"seed": sweep.cfg.seed}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in labels:
+            labels[key] = value
+    return labels

@@ -1,0 +1,89 @@
+"""Arrange the MLflow UI: which columns the runs table shows without a click.
+
+MLflow keeps a shared view of the runs table in an experiment tag. The format is undocumented (hence the version pin in
+pyproject.toml), so the tests look at it in a real browser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+VIEW = "results"
+_TAG = f"mlflow.sharedViewState.{VIEW}"
+
+_TAGS = ("dataset", "model", "attack", "seed", "sweep")
+_METRICS = (
+    "clean_accuracy",
+    "robust_accuracy",
+    "certified_accuracy",
+    "accuracy_at_l2_cap",
+    "attack_success_rate",
+    "distortion_l2_median",
+    "queries_mean",
+    "train_seconds",
+    "attack_seconds",
+    "checks_failed",
+)
+_EXPERIMENT_NOTE = """**advsvm**: adversarially robust kernel SVMs.
+
+One run is one experiment (dataset × model × attack × seed); runs tagged `role=summary` hold the table of a sweep.
+`certified_accuracy` ≤ true robust accuracy ≤ `robust_accuracy`: the certificate bounds it from below, the attack from above.
+"""
+
+
+def arrange(client: MlflowClient, experiment_id: str) -> None:
+    """Set the experiment's description and the shared view (idempotent)."""
+    tags = client.get_experiment(experiment_id).tags
+    wanted = {_TAG: json.dumps(_state()), "mlflow.note.content": _EXPERIMENT_NOTE}
+    for key, value in wanted.items():
+        if tags.get(key) != value:
+            client.set_experiment_tag(experiment_id, key, value)
+
+
+def table_link(base: str, experiment_id: str, sweep: str | None = None) -> str:
+    """Address of the runs table with the useful columns; with ``sweep``, only that sweep's runs."""
+    condition = quote(f"tags.sweep = '{sweep}'")
+    filter_ = f"&searchFilter={condition}" if sweep else ""
+    return f"{base}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}{filter_}"
+
+
+def chart_link(base: str, experiment_id: str) -> str:
+    """Address of the charts of all runs."""
+    return f"{base}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+
+
+def _state() -> dict:
+    columns = [f"tags.`{name}`" for name in _TAGS] + [f"metrics.`{name}`" for name in _METRICS]
+    return {
+        "searchFilter": "",
+        "orderByKey": "attributes.start_time",
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "modelVersionFilter": "All Runs",
+        "datasetsFilter": [],
+        "runsExpanded": {},
+        "runsHidden": [],
+        "runsPinned": [],
+        "selectedColumns": columns,
+        "compareRunsMode": None,
+        "viewMaximized": False,
+        "runListHidden": False,
+        "groupBy": None,
+    }
+
+
+def how_to_open(tracking: Any) -> str:
+    """How a person gets from the terminal to the results."""
+    if tracking.uri:
+        from pipeline.tracking.store import masked
+
+        return f"results: {masked(tracking.uri)}"
+    folder = Path(tracking.folder)
+    return f"results: {folder}/  open them with: make ui   (or: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db)"
