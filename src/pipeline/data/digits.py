@@ -37,4 +37,4 @@ def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -
 
 def status(settings: Settings, data_dir: Path) -> Status:
     """Always present; the sizes are known once it was loaded."""
-    return Status(sizes=None, origin="scikit-learn", present=True, where="in the scikit-learn package")
+    return Status(sizes=None, origin="scikit-learn", present=True, where="embedded")

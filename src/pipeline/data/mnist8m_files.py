@@ -135,7 +135,7 @@ def _from_text(path: Path, digits: tuple[int, int]) -> Iterator[Window]:
 def _fill(target: np.ndarray, line: bytes, row: int) -> None:
     numbers = np.array(line.replace(b":", b" ").split()[1:], dtype=np.float64)
     places = numbers[0::2].astype(np.int64) - 1
-    if len(numbers) % 2 or len(numbers) // 2 != line.count(b":") or (len(places) and not 0 <= places.min()):
+    if len(numbers) % 2 or len(numbers) // 2 != line.count(b":") or (len(places) and places.min() < 0):
         raise ValueError(f"line {row + 1} is no LIBSVM line")
     if len(places) and places.max() >= N_PIXELS:
         raise ValueError(f"line {row + 1} has pixel {places.max() + 1} of {N_PIXELS}")

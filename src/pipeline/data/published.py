@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -83,7 +84,14 @@ def obtain(
 
 def is_present(wanted: Published, data_dir: Path) -> bool:
     """Whether all files lie in the data folder (their content is not read)."""
-    return all((data_dir / wanted.name / name).is_file() for name in wanted.checksums)
+    return all(_places(wanted, data_dir, name) for name in wanted.checksums)
+
+
+def _places(wanted: Published, folder: Path, name: str) -> list[Path]:
+    """Files of that name in a folder and in the subfolders where people keep them, plain or packed."""
+    subfolders = dict.fromkeys((wanted.name, "", *wanted.subfolders))
+    places = [folder / sub / (name + end) for sub in subfolders for end in ("", ".gz")]
+    return [place for place in places if place.is_file()]
 
 
 def _in_user_folder(wanted: Published, folder: Path, setting: str) -> dict[str, Path]:
@@ -91,40 +99,43 @@ def _in_user_folder(wanted: Published, folder: Path, setting: str) -> dict[str, 
     if not folder.is_dir():
         raise UserError(f"{setting}: {folder} is no folder; name the folder that holds {', '.join(wanted.checksums)}")
     for name, expected in wanted.checksums.items():
-        places = [folder / sub / (name + end) for sub in ("", *wanted.subfolders) for end in ("", ".gz")]
         try:
-            found = next((place for place in places if place.is_file()), None)
-            if found is None:
-                raise UserError(f"{setting}: {folder} holds no {name} (or {name}.gz)")
-            if not _is_right(found, expected):
-                raise UserError(
-                    f"{setting}: {found} is damaged or another version (its {expected.split(':')[0]} is not "
-                    f"{expected.split(':')[1]}); replace it, or leave {setting} out to fetch it"
-                )
+            places = _places(wanted, folder, name)
+            right = next((place for place in places if _is_right(place, expected)), None)
         except OSError as error:
             raise UserError(f"{setting}: cannot read {folder} ({error.strerror or error}); check its rights") from error
-        files[name] = found
+        if not places:
+            raise UserError(f"{setting}: {folder} holds no {name} (or {name}.gz)")
+        if right is None:
+            algorithm, digits = expected.split(":")
+            raise UserError(
+                f"{setting}: {places[0]} is damaged or another version (its {algorithm} is not {digits}); "
+                f"replace it, or leave {setting} out to fetch it"
+            )
+        files[name] = right
     return files
 
 
 def _in_data_folder(wanted: Published, data_dir: Path) -> Obtained | None:
-    home = data_dir / wanted.name
-    files = {name: home / name for name in wanted.checksums}
-    for name, path in files.items():
+    files = {}
+    for name, expected in wanted.checksums.items():
         try:
-            if not path.is_file():
-                return None
-            if not _is_right(path, wanted.checksums[name]):
-                log.warning("%s is damaged and is fetched again", path)
-                return None
+            places = _places(wanted, data_dir, name)
+            right = next((place for place in places if _is_right(place, expected)), None)
         except OSError as error:
             raise UserError(
-                f"ADVSVM_DATA: cannot read {path} ({error.strerror or error}); check the rights of the data folder"
+                f"ADVSVM_DATA: cannot read {data_dir} ({error.strerror or error}); check the rights of the data folder"
             ) from error
-    try:
-        source = json.loads((home / _SOURCE_FILE).read_text())["source"]
-    except (OSError, ValueError, KeyError):
-        source = f"data folder {home}"
+        if right is None:
+            if places:
+                log.warning("%s is damaged and is fetched again", places[0])
+            return None
+        files[name] = right
+    home = data_dir / wanted.name
+    source = f"data folder {data_dir}"
+    if all(path.parent == home for path in files.values()):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            source = json.loads((home / _SOURCE_FILE).read_text())["source"]
     return Obtained(files, source)
 
 

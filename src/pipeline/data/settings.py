@@ -44,7 +44,7 @@ def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str
         raise UserError(f"dataset: cannot read {changes!r} ({_first_line(error)})") from error
     for key in changed:
         if key not in config:
-            raise UserError(f"dataset.{key}: no such setting{did_you_mean(str(key), [str(k) for k in config])}")
+            raise UserError(f"dataset.{key!s}: no such setting{did_you_mean(str(key), list(plain(config)))}")
     try:
         return plain(OmegaConf.merge(config, changed))
     except OmegaConfBaseException as error:
