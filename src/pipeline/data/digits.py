@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.dataset import Dataset, binary_labels, build_dataset
+from pipeline.data.dataset import Dataset, binary_labels, build_dataset, chosen_classes
 from pipeline.data.progress import Progress
 from pipeline.data.settings import Settings
-from pipeline.data.splits import stratified_split
+from pipeline.data.splits import n_test_rows, stratified_split
 from pipeline.data.status import Status
+
+# Images of each digit 0..9.
+COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 
 def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
@@ -36,5 +39,7 @@ def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -
 
 
 def status(settings: Settings, data_dir: Path) -> Status:
-    """Always present; the sizes are known once it was loaded."""
-    return Status(sizes=None, origin="scikit-learn", present=True, where="embedded")
+    """Sizes without reading the data; it is always present."""
+    counts = [COUNTS[int(name)] for name in chosen_classes(settings["classes"])]
+    n_test = sum(n_test_rows(count, settings["test_fraction"]) for count in counts)
+    return Status(sizes=(sum(counts) - n_test, n_test), origin="scikit-learn", present=True, where="embedded")

@@ -61,8 +61,9 @@ def examples(index: np.ndarray, images: np.ndarray, deformations: Deformations) 
     pixels = originals[deformed].astype(np.float32)
     first, second = deformations.tangents(rows, pixels)
     # v = x + c (F[k1] T0 - F[k2] T1) with c = -1 throughout: k1 + k2 is always odd.
-    pixels -= deformations.fields[k1] * first
-    pixels += deformations.fields[k2] * second
+    move = deformations.fields[k1] * first
+    move -= deformations.fields[k2] * second
+    pixels -= move
     np.clip(pixels, 0, 255, out=pixels)
     originals[deformed] = shifted(pixels.astype(np.uint8), shift)
     return originals

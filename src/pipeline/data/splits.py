@@ -15,10 +15,14 @@ def stratified_split(y: np.ndarray, test_fraction: float, seed: int) -> tuple[np
     test = []
     for value in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == value))
-        # Both parts keep at least one row of every class that has two.
-        test.append(rows[: min(max(1, round(test_fraction * len(rows))), len(rows) - 1)])
+        test.append(rows[: n_test_rows(len(rows), test_fraction)])
     chosen = np.sort(np.concatenate(test))
     return np.setdiff1d(np.arange(len(y)), chosen), chosen
+
+
+def n_test_rows(n_rows: int, test_fraction: float) -> int:
+    """Test rows of a class with `n_rows`; both parts keep at least one row of every class that has two."""
+    return min(max(1, round(test_fraction * n_rows)), n_rows - 1)
 
 
 def stratified_subsample(y: np.ndarray, size: int, seed: int) -> np.ndarray:
