@@ -1,0 +1,356 @@
+"""The adversarially trained kernel SVM (Wu, Hu, Gu, AAAI 2021) as a scikit-learn classifier."""
+
+import warnings
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from models.expansion_certificates import bounds_offered, global_quantity, radii
+from models.expansions import EXPANSIONS, Expansion, KernelSpace, as_expansion, expansion_from_dict
+from models.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
+from models.persistence import decode_labels, encode_labels
+from models.training import (
+    Columns,
+    DivergenceWarning,
+    Observer,
+    PenaltyTooLargeWarning,
+    RowSource,
+    shuffled_batches,
+    to_tensor,
+    train,
+)
+
+# Rows scored at a time, so that X may be a memory map.
+_ROWS = 16384
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class AdvSVM(ClassifierMixin, BaseEstimator):
+    """Kernel SVM trained against the worst perturbation of L2 size `epsilon`, by doubly stochastic gradient steps.
+
+    Minimises ½‖f‖² + C Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ with ε' = sqrt(2g(0) - 2g(ε)) for the kernel g(‖x - x'‖), without
+    intercept. ``epsilon=0`` is the paper's Natural; ``schedule="constant"`` its adv-SVM(C), ``"diminishing"`` (D).
+
+    Parameters
+    ----------
+    schedule : {"constant", "diminishing"}, default="constant"
+        Step γ_i = step, or step / i.
+    expansion : {"doubly_stochastic", "fixed_features", "support_vectors"} or Expansion, default="doubly_stochastic"
+        How f is held; an object of ``models.expansions`` sets its options.
+    kernel : {"rbf", "laplacian"} or Kernel, default="rbf"
+        An object of ``models.kernels`` sets its width.
+    epsilon : float, default=8/255
+        L2 radius of the perturbations trained against, in units of X.
+    C : float, default=1.0
+        Weight of the hinge loss summed over a batch.
+    step : float, default=0.125
+        Step size γ. A constant step of 2 or more diverges.
+    batch_size : int, default=500
+        Rows per iteration; at most the number of rows.
+    passes : int, default=1
+        Passes over the data, each in a new order.
+    decay : {"literal", "proximal"}, default="literal"
+        The paper's rule for the ε' term, or its proximal form, which can reach f = 0.
+    dtype : {"auto", "float32", "float64"}, default="auto"
+        Arithmetic; "auto" follows the dtype of X at fit (float64 only for float64).
+    random_state : int, RandomState or None, default=0
+        Order of the rows, random features and the rows of the median rule.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+    n_features_in_ : int
+    n_iter_ : int
+        Iterations T.
+    gamma_ : float
+        Width of the kernel.
+    norm_ : float
+        ‖f‖ by the training recursion.
+    expansion_ : LiveExpansion
+        The fitted function.
+    curve_ : dict of arrays of shape (T,)
+        "iteration", "norm", "violators", and "test_error" if `eval_set` was given.
+    diverged_ : bool
+        Training was stopped at its last finite state.
+    penalty_too_large_ : bool
+        f vanished or kept changing sign: on this data the penalty ε' outweighs the labels.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "schedule": [StrOptions({"constant", "diminishing"})],
+        "expansion": [StrOptions(set(EXPANSIONS)), Expansion],
+        "kernel": [StrOptions(set(KERNELS)), Kernel],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "step": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "passes": [Interval(Integral, 1, None, closed="left")],
+        "decay": [StrOptions({"literal", "proximal"})],
+        "dtype": [StrOptions({"auto", "float32", "float64"})],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        schedule="constant",
+        expansion="doubly_stochastic",
+        kernel="rbf",
+        epsilon=8 / 255,
+        C=1.0,
+        step=0.125,
+        batch_size=500,
+        passes=1,
+        decay="literal",
+        dtype="auto",
+        random_state=0,
+    ):
+        self.schedule = schedule
+        self.expansion = expansion
+        self.kernel = kernel
+        self.epsilon = epsilon
+        self.C = C
+        self.step = step
+        self.batch_size = batch_size
+        self.passes = passes
+        self.decay = decay
+        self.dtype = dtype
+        self.random_state = random_state
+
+    # -- fitting -------------------------------------------------------------------------------------------------------
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, eval_set=None, observer: Observer | None = None):
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            float32, float64 or uint8, taken as it is; may be a memory map and is never copied as a whole.
+        y : array of shape (n,)
+            Any two labels.
+        eval_set : (X, y), optional
+            Rows whose error is followed by iteration, see `curve_`.
+        observer : callable, optional
+            ``observer("train", iteration, T, norm=, violators=[, test_error=])``, at most a few hundred times.
+        """
+        X, signs = self._validate_training_data(X, y)
+        batch_size = self.batch_size
+        if batch_size > len(X):
+            warnings.warn(f"batch_size={batch_size} is larger than n_samples={len(X)}: using {len(X)}", stacklevel=3)
+            batch_size = len(X)
+        kernel, settings = as_kernel(self.kernel), as_expansion(self.expansion)
+        seed = self._seed()
+        self.gamma_ = kernel.resolve_gamma(X, seed)
+        space = KernelSpace(kernel, (self.gamma_,), X.shape[1], self._torch_dtype(X), seed)
+        columns = Columns(
+            C=np.array([self.C]),
+            step=np.array([self.step]),
+            penalty=np.array([kernel.penalty(self.epsilon, self.gamma_)]),
+            diminishing=self.schedule == "diminishing",
+            proximal=self.decay == "proximal",
+        )
+        evaluation = None
+        if eval_set is not None:
+            X_eval = validate_data(self, eval_set[0], dtype=[np.float64, np.float32, np.uint8], reset=False)
+            evaluation = (X_eval, self._signs(eval_set[1]))
+        self.expansion_ = settings.begin(space, 1)
+        record = train(
+            self.expansion_,
+            RowSource(X, space.dtype),
+            signs,
+            shuffled_batches(len(X), batch_size, self.passes, seed),
+            columns,
+            evaluation=evaluation,
+            observer=observer,
+        )
+        self.n_iter_ = len(record.norms)
+        self.norm_ = float(record.norms[-1, 0])
+        self.curve_ = {
+            "iteration": np.arange(1, self.n_iter_ + 1),
+            "norm": record.norms[:, 0].copy(),
+            "violators": record.violators[:, 0].copy(),
+        }
+        if record.test_errors is not None:
+            self.curve_["test_error"] = record.test_errors
+        self._report(bool(record.diverged[0]), bool(record.penalty_too_large[0]))
+        self._certificate_quantity: float | None = None
+        return self
+
+    def _validate_training_data(self, X, y) -> tuple[np.ndarray, np.ndarray]:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32, np.uint8])
+        check_classification_targets(y)
+        if type_of_target(y, input_name="y", raise_unknown=True) == "multiclass":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass. "
+                "Use sklearn.multiclass.OneVsRestClassifier for more than two classes."
+            )
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y holds one class only ({self.classes_[0]!r}): a classifier needs two")
+        return X, self._signs(y)
+
+    def _signs(self, y) -> np.ndarray:
+        """Labels as -1.0 (classes_[0]) and +1.0 (classes_[1])."""
+        y = np.asarray(y).ravel()
+        unknown = ~np.isin(y, self.classes_)
+        if unknown.any():
+            raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not in classes_ {self.classes_!r}")
+        return np.where(y == self.classes_[1], 1.0, -1.0)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _torch_dtype(self, X: np.ndarray) -> torch.dtype:
+        if self.dtype == "auto":
+            return torch.float64 if X.dtype == np.float64 else torch.float32
+        return _DTYPES[self.dtype]
+
+    def _report(self, diverged: bool, penalty_too_large: bool) -> None:
+        self.diverged_, self.penalty_too_large_ = diverged, penalty_too_large
+        if diverged:
+            warnings.warn(
+                f"training diverged with step={self.step}: stopped at its last finite state. Choose a smaller step.",
+                DivergenceWarning,
+                stacklevel=4,
+            )
+        if penalty_too_large:
+            warnings.warn(
+                f"the penalty of epsilon={self.epsilon} is too large for this data: f = 0 is (near) the optimum. "
+                "Choose a smaller epsilon or a wider kernel.",
+                PenaltyTooLargeWarning,
+                stacklevel=4,
+            )
+
+    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
+    def scores(self, X) -> np.ndarray:
+        """f(x), shape (n,), float64; positive means ``classes_[1]``."""
+        return np.concatenate([self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)])
+
+    def decision_function(self, X) -> np.ndarray:
+        """The same as `scores`."""
+        return self.scores(X)
+
+    def predict(self, X) -> np.ndarray:
+        """Labels, shape (n,)."""
+        positive = self.scores(X) > 0
+        return self.classes_[positive.astype(np.intp)]
+
+    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the model's dtype."""
+        parts = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
+        scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in parts])
+        return scores, np.concatenate([gradients[:, 0].numpy() for _, gradients in parts])
+
+    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64.
+
+        Exact, not a linearisation. The part odd in h is computed by itself, so that plus - minus does not cancel.
+        """
+        coords = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        parts = [self.expansion_.probe(part, coords, float(h)) for part in self._parts(X)]
+        even, odd = (torch.cat(which).numpy() for which in zip(*parts))
+        return even + odd, even - odd
+
+    def staged_scores(self, X) -> np.ndarray:
+        """Scores of the iterates f_1 … f_T, shape (T, n), float64, at the cost of one prediction."""
+        return np.concatenate([self.expansion_.staged_scores(part).numpy() for part in self._parts(X)], axis=1)
+
+    def _parts(self, X) -> Iterator[Tensor]:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32, np.uint8], reset=False)
+        for start in range(0, len(X), _ROWS):
+            yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
+        """L2 radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        bound : {"sharp", "paper", "second_order"} or None
+            None takes the best rigorous one: "sharp" for the exact RBF expansion, "paper" for another exact one,
+            "second_order" for random features.
+        """
+        check_is_fitted(self)
+        offered = bounds_offered(self.expansion_)
+        bound = offered[0] if bound is None else bound
+        if bound not in offered:
+            raise ValueError(f"bound={bound!r} does not hold for this model; choose from {', '.join(offered)}")
+        if self._certificate_quantity is None:
+            self._certificate_quantity = global_quantity(self.expansion_)
+        signs = self._signs(y)
+        found, start = [], 0
+        for part in self._parts(X):
+            labels = signs[start : start + len(part)]
+            found.append(radii(self.expansion_, part, labels, bound, self._certificate_quantity))
+            start += len(part)
+        return np.concatenate(found)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The fitted model as plain JSON and arrays; see ``models.persistence``."""
+        check_is_fitted(self)
+        params = self.get_params(deep=False)
+        params["kernel"] = as_kernel(self.kernel).to_dict()
+        params["expansion"] = as_expansion(self.expansion).to_dict()
+        space = self.expansion_.space
+        params["random_state"] = space.seed
+        meta = {
+            "params": params,
+            "classes": encode_labels(self.classes_),
+            "n_features_in": self.n_features_in_,
+            "gamma": self.gamma_,
+            "norm": self.norm_,
+            "dtype": str(space.dtype).removeprefix("torch."),
+            "diverged": self.diverged_,
+            "penalty_too_large": self.penalty_too_large_,
+            "certificate_quantity": self._certificate_quantity,
+        }
+        if hasattr(self, "feature_names_in_"):
+            meta["feature_names_in"] = self.feature_names_in_.tolist()
+        curve = {f"curve.{name}": values for name, values in self.curve_.items()}
+        expansion = {f"expansion.{name}": values for name, values in self.expansion_.arrays().items()}
+        return meta, {**curve, **expansion}
+
+    @classmethod
+    def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvSVM":
+        """Inverse of `get_state`; scores are equal bit for bit."""
+        params = dict(meta["params"])
+        kernel = params["kernel"] = kernel_from_dict(params["kernel"])
+        settings = params["expansion"] = expansion_from_dict(params["expansion"])
+        model = cls(**params)
+        model.classes_ = decode_labels(meta["classes"])
+        model.n_features_in_ = meta["n_features_in"]
+        if "feature_names_in" in meta:
+            model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        model.gamma_, model.norm_ = meta["gamma"], meta["norm"]
+        model.diverged_, model.penalty_too_large_ = meta["diverged"], meta["penalty_too_large"]
+        model._certificate_quantity = meta["certificate_quantity"]
+        space = KernelSpace(
+            kernel, (meta["gamma"],), meta["n_features_in"], _DTYPES[meta["dtype"]], params["random_state"]
+        )
+        model.expansion_ = settings.restore(space, _with_prefix(arrays, "expansion."))
+        model.curve_ = _with_prefix(arrays, "curve.")
+        model.n_iter_ = len(model.curve_["iteration"])
+        return model
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

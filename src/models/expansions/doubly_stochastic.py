@@ -1,0 +1,104 @@
+"""The paper's expansion: every iteration draws new random features, seeded by its number."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.expansions.base import WINDOW_BYTES, Expansion, Front, KernelSpace, PushTracker, chunks, negligible
+from models.expansions.random_features import RandomFeatureSum, stack
+
+
+@dataclass(frozen=True)
+class DoublyStochastic(Expansion):
+    """New random features in every iteration; the state is their seeds and coefficients.
+
+    Parameters
+    ----------
+    n_features : int
+        Features per iteration.
+    cache_mb : float
+        Memory for blocks of features that would otherwise be drawn again at each prediction; no result depends on it.
+    """
+
+    n_features: int = 1024
+    cache_mb: float = 1024
+
+    name: ClassVar[str] = "doubly_stochastic"
+
+    def __post_init__(self):
+        if not self.n_features >= 1:
+            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
+        if not self.cache_mb >= 0:
+            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
+
+    def begin(self, space: KernelSpace, n_columns: int) -> "DoublyStochasticSum":
+        return DoublyStochasticSum(space, n_columns, int(self.n_features), self.cache_mb)
+
+    def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "DoublyStochasticSum":
+        live = self.begin(space, 1)
+        live.terms = [torch.from_numpy(term.copy())[:, None] for term in arrays["terms"]]
+        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
+        return live
+
+
+class DoublyStochasticSum(RandomFeatureSum):
+    """Block t belongs to iteration t; `terms[t]` holds its weights when it was added."""
+
+    def __init__(self, space, n_columns, n_features, cache_mb):
+        super().__init__(space, n_columns, n_features, cache_mb)
+        self.terms: list[Tensor] = []
+        self._live: list[tuple[int, Tensor]] | None = None
+
+    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+        # A block drawn once can serve all rows that are left, so a window is as long as memory allows.
+        row_bytes = self.space.dimension * self.space.dtype.itemsize
+        if n_rows * row_bytes <= WINDOW_BYTES:
+            return n_batches
+        return max(1, WINDOW_BYTES // (row_bytes * batch_size))
+
+    def track(self, front: Front, revisited: bool) -> PushTracker:
+        return PushTracker(self, front)
+
+    def add(self, front, positions, coefficients):
+        block = self.stream.block(len(self.terms))
+        self.terms.append(self.coefficients_of(block, front.X[positions], coefficients))
+        self._live = None
+
+    def push(self, front, scores, start):
+        block = self.stream.block(len(self.terms) - 1)
+        decay = self.decays[-1].to(scores.dtype)
+        for rows in chunks(len(front) - start, self.n_features):
+            rows = slice(start + rows.start, start + rows.stop)
+            self.accumulate(block, front.X[rows], self.terms[-1], scores[rows].mul_(decay))
+
+    def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
+        if self._live is None:
+            self._live = self._weigh()
+        return iter(self._live)
+
+    def _weigh(self) -> list[tuple[int, Tensor]]:
+        if not self.terms:
+            return []
+        later = self.later_decays()
+        mass = torch.stack([term.abs().sum(0, dtype=torch.float64) for term in self.terms]) * later.abs()
+        kept = (~negligible(mass, self.space.dtype)).nonzero()[:, 0].tolist()
+        self.stream.forget_except(kept)
+        return [(t, (self.terms[t] * later[t]).to(self.space.dtype)) for t in kept]
+
+    def staged_scores(self, X):
+        current = torch.zeros(len(X), self.n_columns, dtype=self.space.dtype)
+        stages = torch.empty(len(self.terms), len(X), dtype=torch.float64)
+        for t, (term, decay) in enumerate(zip(self.terms, self.decays)):
+            current *= decay.to(current.dtype)
+            block = self.stream.block(t)
+            for rows in chunks(len(X), self.n_features):
+                self.accumulate(block, X[rows], term, current[rows])
+            stages[t] = current[:, 0]
+        return stages
+
+    def arrays(self):
+        return {"terms": stack(self.terms), "decays": torch.stack(self.decays)[:, 0].numpy()}

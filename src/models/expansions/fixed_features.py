@@ -1,0 +1,141 @@
+"""One bank of random features, reused by every iteration."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.expansions.base import WINDOW_BYTES, Expansion, Front, KernelSpace, Tracker, chunks
+from models.expansions.random_features import RandomFeatureSum, stack
+
+
+@dataclass(frozen=True)
+class FixedFeatures(Expansion):
+    """A bank of `n_features` random features; the state is one coefficient each.
+
+    Parameters
+    ----------
+    n_features : int
+    cache_mb : float
+        Memory for the features of rows that training visits more than once.
+    """
+
+    n_features: int = 8192
+    cache_mb: float = 1024
+
+    name: ClassVar[str] = "fixed_features"
+
+    def __post_init__(self):
+        if not self.n_features >= 1:
+            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
+        if not self.cache_mb >= 0:
+            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
+
+    def begin(self, space: KernelSpace, n_columns: int) -> "FixedFeatureSum":
+        return FixedFeatureSum(space, n_columns, int(self.n_features), self.cache_mb)
+
+    def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "FixedFeatureSum":
+        live = self.begin(space, 1)
+        live.weights = torch.from_numpy(arrays["weights"].copy())[:, None]
+        live.terms = [torch.from_numpy(term.copy())[:, None] for term in arrays["terms"]]
+        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
+        return live
+
+
+class FixedFeatureSum(RandomFeatureSum):
+    """`weights` is the current function; `terms[t]` what iteration t added to it (kept for a single column)."""
+
+    def __init__(self, space, n_columns, n_features, cache_mb):
+        super().__init__(space, n_columns, n_features, cache_mb)
+        self.weights = torch.zeros(n_features, n_columns, dtype=space.dtype)
+        self.terms: list[Tensor] = []
+        # The batch last scored and its features: the same batch is added next.
+        self._recent: tuple[Tensor, Tensor] | None = None
+
+    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+        row_bytes = self.space.dimension * self.space.dtype.itemsize
+        return max(1, min(n_batches, WINDOW_BYTES // (row_bytes * batch_size)))
+
+    def track(self, front: Front, revisited: bool) -> "PullTracker":
+        return PullTracker(self, front, revisited)
+
+    def add(self, front, positions, coefficients):
+        features = self._batch_features(front, positions)
+        coefficients = coefficients.to(self.space.dtype)
+        groups = self.space.groups(self.n_columns)
+        parts = [features[:, width].t() @ coefficients[:, group] for width, (_, group) in enumerate(groups)]
+        term = torch.cat(parts, dim=1).mul_(2.0 / self.n_features)
+        self.weights = self.weights.mul_(self.decays[-1].to(self.weights.dtype)).add_(term)
+        if self.n_columns == 1:
+            self.terms.append(term)
+
+    def _batch_features(self, front: Front, positions: Tensor) -> Tensor:
+        if self._recent is not None and self._recent[0] is positions:
+            return self._recent[1]
+        return self.features(front.X[positions])
+
+    def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
+        yield 0, self.weights
+
+    def features(self, X: Tensor) -> Tensor:
+        """cos of the angles for every width, shape (n, n_widths, m)."""
+        out = torch.empty(len(X), len(self.space.gammas), self.n_features, dtype=self.space.dtype)
+        for rows in chunks(len(X), self.n_features):
+            for width, (_, angles) in enumerate(self.angles(self.stream.block(0), X[rows])):
+                torch.cos(angles, out=out[rows, width])
+        return out
+
+    def scores_of_features(self, features: Tensor) -> Tensor:
+        """Current scores of rows whose features are known."""
+        groups = self.space.groups(self.n_columns)
+        return torch.cat(
+            [features[:, width] @ self.weights[:, group] for width, (_, group) in enumerate(groups)], dim=1
+        )
+
+    def staged_scores(self, X):
+        # All iterations share the bank, so their terms are columns of one product.
+        current = torch.zeros(len(X), dtype=torch.float64)
+        terms = torch.cat(self.terms, dim=1)
+        values = torch.cat([self.features(X[rows])[:, 0] @ terms for rows in chunks(len(X), self.n_features)])
+        stages = torch.empty(terms.shape[1], len(X), dtype=torch.float64)
+        for t, decay in enumerate(self.decays):
+            current = decay * current + values[:, t]
+            stages[t] = current
+        return stages
+
+    def arrays(self):
+        return {
+            "weights": self.weights[:, 0].numpy(),
+            "terms": stack(self.terms),
+            "decays": torch.stack(self.decays)[:, 0].numpy(),
+        }
+
+
+class PullTracker(Tracker):
+    """Scores computed when they are asked for: with one bank, features @ weights is all there is to do."""
+
+    expansion: FixedFeatureSum
+
+    def __init__(self, expansion: FixedFeatureSum, front: Front, revisited: bool):
+        self.expansion = expansion
+        self.front = front
+        self.kept: Tensor | None = None
+        row_bytes = expansion.n_features * len(expansion.space.gammas) * expansion.space.dtype.itemsize
+        if revisited and len(front) * row_bytes <= expansion.stream.cache_mb * 2**20:
+            self.kept = expansion.features(front.X)
+
+    def at(self, positions: Tensor) -> Tensor:
+        features = self.expansion.features(self.front.X[positions]) if self.kept is None else self.kept[positions]
+        self.expansion._recent = (positions, features)
+        return self.expansion.scores_of_features(features)
+
+    def advance(self, start: int) -> None:
+        pass
+
+    def all(self) -> Tensor:
+        if self.kept is None:
+            return self.expansion.scores(self.front.X)
+        return self.expansion.scores_of_features(self.kept)

@@ -1,0 +1,266 @@
+"""The exact expansion: f(x) = Σ_s w_s k(x, s) over the rows that violated their margin."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.expansions.base import (
+    Expansion,
+    Front,
+    KernelSpace,
+    LiveExpansion,
+    PushTracker,
+    Tracker,
+    chunks,
+    negligible,
+)
+from models.expansions.kernel_columns import KernelColumns
+
+# Batches trained on one front: long enough for large matrix products, short enough for old support vectors to fade.
+_WINDOW = 32
+
+
+@dataclass(frozen=True)
+class SupportVectors(Expansion):
+    """Exact kernel sum over the margin violators.
+
+    Parameters
+    ----------
+    cache_mb : float
+        Memory for kernel values that training in several passes reads again.
+    """
+
+    cache_mb: float = 1024
+
+    name: ClassVar[str] = "support_vectors"
+
+    def __post_init__(self):
+        if not self.cache_mb >= 0:
+            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
+
+    def begin(self, space: KernelSpace, n_columns: int) -> "SupportVectorSum":
+        return SupportVectorSum(space, n_columns, self.cache_mb)
+
+    def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "SupportVectorSum":
+        live = self.begin(space, 1)
+        live.rows = [torch.from_numpy(arrays["rows"].copy())]
+        sizes = np.diff(arrays["offsets"]).tolist()
+        live.members = list(torch.from_numpy(arrays["members"].copy()).split(sizes))
+        live.coefficients = list(torch.from_numpy(arrays["coefficients"].copy())[:, None].split(sizes))
+        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
+        return live
+
+
+class SupportVectorSum(LiveExpansion):
+    """`rows` are the support vectors, each once; iteration t gave row `members[t][e]` the `coefficients[t][e]`."""
+
+    def __init__(self, space: KernelSpace, n_columns: int, cache_mb: float):
+        super().__init__(space, n_columns)
+        self.cache_mb = cache_mb
+        self.rows: list[Tensor] = []
+        self.members: list[Tensor] = []
+        self.coefficients: list[Tensor] = []
+        self._index: dict[int, int] = {}
+        self._newest: tuple[Tensor, Tensor] | None = None
+        self._live: tuple[Tensor, Tensor] | None = None
+
+    # -- training ------------------------------------------------------------------------------------------------------
+    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+        if revisited and n_rows * n_rows * self.space.dtype.itemsize <= 4 * self.cache_mb * 2**20:
+            return n_batches
+        return min(n_batches, _WINDOW)
+
+    def track(self, front: Front, revisited: bool) -> Tracker:
+        return KernelTracker(self, front) if revisited and front.ids is not None else PushTracker(self, front)
+
+    def add(self, front, positions, coefficients):
+        used = coefficients.ne(0).any(1)
+        positions, coefficients = positions[used], coefficients[used]
+        ids = positions.tolist() if front.ids is None else front.ids[positions.numpy()].tolist()
+        fresh = [place for place, row in enumerate(ids) if row not in self._index]
+        for place in fresh:
+            self._index[ids[place]] = len(self._index)
+        if fresh:
+            self.rows.append(front.X[positions[fresh]])
+        self.members.append(torch.tensor([self._index[row] for row in ids], dtype=torch.int64))
+        self.coefficients.append(coefficients)
+        self._newest = (positions, front.X[positions])
+        self._live = None
+
+    def push(self, front, scores, start):
+        assert self._newest is not None
+        vectors = self._newest[1]
+        scores[start:].mul_(self.decays[-1].to(scores.dtype))
+        coefficients = self.coefficients[-1].to(scores.dtype)
+        self._accumulate(front.X[start:], front.norms[start:], vectors, coefficients, scores[start:])
+
+    def _accumulate(self, X: Tensor, norms: Tensor, vectors: Tensor, coefficients: Tensor, out: Tensor) -> None:
+        if len(vectors) == 0:
+            return
+        vector_norms = torch.einsum("ij,ij->i", vectors, vectors)
+        for rows in chunks(len(X), len(vectors)):
+            squared = self.space.squared_distances(X[rows], vectors, norms[rows], vector_norms)
+            self.space.kernel_product(squared, coefficients, out[rows])
+
+    # -- the fitted function -------------------------------------------------------------------------------------------
+    @property
+    def n_support(self) -> int:
+        """Support vectors, each row counted once."""
+        return sum(len(rows) for rows in self.rows)
+
+    def live(self) -> tuple[Tensor, Tensor]:
+        """Support vectors that still matter, (n, d), and their weights, (n, n_columns), float64."""
+        if self._live is None:
+            self._live = self._weigh()
+        return self._live
+
+    def _weigh(self) -> tuple[Tensor, Tensor]:
+        if not self.rows:
+            nothing = torch.zeros(0, self.space.dimension, dtype=self.space.dtype)
+            return nothing, torch.zeros(0, self.n_columns, dtype=torch.float64)
+        vectors = torch.cat(self.rows)
+        # One tensor instead of many: the next call has nothing left to concatenate.
+        self.rows = [vectors]
+        weights = torch.zeros(len(vectors), self.n_columns, dtype=torch.float64)
+        for members, coefficients, later in zip(self.members, self.coefficients, self.later_decays()):
+            weights.index_add_(0, members, coefficients * later)
+        kept = ~negligible(weights, self.space.dtype)
+        return vectors[kept], weights[kept]
+
+    def scores(self, X, dtype=None):
+        dtype = dtype or self.space.dtype
+        vectors, weights = self.live()
+        out = torch.zeros(len(X), self.n_columns, dtype=dtype)
+        norms = torch.einsum("ij,ij->i", X, X)
+        self._accumulate(X, norms, vectors.to(dtype), weights.to(dtype), out)
+        return out
+
+    def scores_and_gradients(self, X, columns=None, dtype=None):
+        dtype = dtype or self.space.dtype
+        columns = torch.tensor([0]) if columns is None else columns
+        gamma = self.space.gammas[int(columns[0]) // (self.n_columns // len(self.space.gammas))]
+        vectors, weights = self.live()
+        vectors, weights = vectors.to(dtype), weights[:, columns].to(dtype)
+        norms = torch.einsum("ij,ij->i", vectors, vectors)
+        scores = torch.zeros(len(X), len(columns), dtype=dtype)
+        gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
+        if len(vectors) == 0:
+            return scores, gradients
+        for rows in chunks(len(X), len(vectors) * len(columns), at_least=16):
+            squared = self.space.squared_distances(X[rows], vectors, norms_b=norms)
+            values = self.space.kernel.from_squared_distance_(squared.clone(), gamma)
+            slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * weights.t()
+            # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
+            torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
+            gradients[rows].view(-1, X.shape[1]).addmm_(slopes.view(-1, len(vectors)), vectors, alpha=-2.0)
+            scores[rows] = values @ weights
+        return scores, gradients
+
+    def probe(self, X, coords, h):
+        return self._probe_rbf(X, coords, h) if self.space.kernel.name == "rbf" else self._probe_any(X, coords, h)
+
+    def _probe_rbf(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        # k(x ± h e_j, s) = k(x, s) exp(-γh²) exp(∓(a - b)) with a = 2γh x_j, b = 2γh s_j. In cosh and sinh of a - b the
+        # part odd in h stands alone, and the addition theorems leave two matrix products over the support vectors.
+        gamma = self.space.gammas[0]
+        vectors, weights = self.live()
+        a, b = (2.0 * gamma * h * part[:, coords].double() for part in (X, vectors))
+        if max(a.abs().max(), b.abs().max()) > 20.0:
+            return self._probe_any(X, coords, h)
+        dtype = self.space.dtype
+        table = torch.cat([b.cosh(), b.sinh()], dim=1).to(dtype)
+        sums = torch.zeros(len(X), table.shape[1], dtype=torch.float64)
+        norms = torch.einsum("ij,ij->i", vectors, vectors)
+        for rows in chunks(len(X), len(vectors)):
+            values = self.space.kernel.from_squared_distance_(
+                self.space.squared_distances(X[rows], vectors, norms_b=norms), gamma
+            )
+            sums[rows] = (values.mul_(weights[:, 0].to(dtype)) @ table).double()
+        fade = float(np.exp(-gamma * h * h))
+        cosh_sum, sinh_sum = sums.mul_(fade).chunk(2, dim=1)
+        even = a.cosh() * cosh_sum - a.sinh() * sinh_sum
+        odd = a.cosh() * sinh_sum - a.sinh() * cosh_sum
+        return even, odd
+
+    def _probe_any(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        # One coordinate moves the squared distance by ±2h(x_j - s_j) + h²; float64, because the difference counts.
+        vectors, weights = (part.double() for part in self.live())
+        gamma = self.space.gammas[0]
+        even = torch.empty(len(X), len(coords), dtype=torch.float64)
+        odd = torch.empty_like(even)
+        for rows in chunks(len(X), max(1, len(vectors)), at_least=1):
+            points = X[rows].double()
+            squared = self.space.squared_distances(points, vectors)
+            for column, j in enumerate(coords.tolist()):
+                move = 2.0 * h * (points[:, j, None] - vectors[:, j])
+                plus, minus = (
+                    self.space.kernel.from_squared_distance_((squared + sign * move + h * h).clamp_(min=0.0), gamma)
+                    for sign in (1.0, -1.0)
+                )
+                even[rows, column] = 0.5 * (plus + minus) @ weights[:, 0]
+                odd[rows, column] = 0.5 * (plus - minus) @ weights[:, 0]
+        return even, odd
+
+    def squared_norm(self) -> float:
+        """‖f‖² = wᵀKw of the first column, from the Gram matrix in float64."""
+        vectors, weights = (part.double() for part in self.live())
+        image = torch.zeros(len(vectors), 1, dtype=torch.float64)
+        for rows in chunks(len(vectors), len(vectors)):
+            squared = self.space.squared_distances(vectors[rows], vectors)
+            image[rows] = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0]) @ weights[:, :1]
+        return float((image * weights[:, :1]).sum().clamp(min=0.0))
+
+    def staged_scores(self, X):
+        vectors = torch.cat(self.rows)
+        stages = torch.empty(len(self.members), len(X), dtype=torch.float64)
+        norms = torch.einsum("ij,ij->i", vectors, vectors)
+        for rows in chunks(len(X), len(vectors)):
+            squared = self.space.squared_distances(X[rows], vectors, norms_b=norms)
+            values = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0])
+            current = torch.zeros(len(values), dtype=torch.float64)
+            for t, (members, coefficients) in enumerate(zip(self.members, self.coefficients)):
+                term = values[:, members] @ coefficients[:, 0].to(values.dtype)
+                current = self.decays[t] * current + term
+                stages[t, rows] = current
+        return stages
+
+    def arrays(self):
+        sizes = [len(members) for members in self.members]
+        return {
+            "rows": torch.cat(self.rows).numpy(),
+            "members": torch.cat(self.members).numpy(),
+            "coefficients": torch.cat(self.coefficients)[:, 0].numpy(),
+            "offsets": np.concatenate([[0], np.cumsum(sizes)]),
+            "decays": torch.stack(self.decays)[:, 0].numpy(),
+        }
+
+
+class KernelTracker(PushTracker):
+    """Pushes terms from kernel values that are computed once for each support vector and then read again."""
+
+    expansion: SupportVectorSum
+
+    def __init__(self, expansion: SupportVectorSum, front: Front):
+        super().__init__(expansion, front)
+        self.columns = KernelColumns(expansion.space, front, int(expansion.cache_mb * 2**20))
+
+    def term_norms(self, positions: Tensor, coefficients: Tensor) -> Tensor:
+        image = torch.zeros_like(coefficients)
+        for part, values in self.columns.parts(positions):
+            for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
+                kernel = self.columns.kernel_values(values[:, positions], gamma)
+                image[part, group] = kernel.double() @ coefficients[:, group]
+        return (coefficients * image).sum(0)
+
+    def advance(self, start: int) -> None:
+        # With kept columns all rows cost the same, and a shorter tail would save nothing.
+        assert self.expansion._newest is not None
+        self.scores.mul_(self.expansion.decays[-1].to(self.scores.dtype))
+        coefficients = self.expansion.coefficients[-1].to(self.scores.dtype)
+        for part, values in self.columns.parts(self.expansion._newest[0]):
+            for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
+                kernel = self.columns.kernel_values(values, gamma)
+                self.scores[:, group].addmm_(kernel.t(), coefficients[part, group])

@@ -1,0 +1,84 @@
+"""Seeded random Fourier features, drawn in blocks that do not depend on each other."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.kernels import Kernel
+
+
+class Block(NamedTuple):
+    """Features cos(scale · x @ frequencies + phases), amplitude 2/m left to the weights."""
+
+    frequencies: Tensor  # (d, m), unit scale
+    phases: Tensor  # (m,), in [0, 2π)
+
+    def angles(self, X: Tensor, scale: float) -> Tensor:
+        """z = scale · X @ frequencies + phases, shape (n, m)."""
+        return torch.addmm(self.phases, X, self.frequencies, alpha=scale)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.numel() * part.element_size() for part in self)
+
+
+class FeatureStream:
+    """Blocks of random features by number: block i is a function of (seed, i) alone.
+
+    Blocks are kept within a memory budget. A kept block and one drawn again hold the same numbers, so the budget
+    changes the time and nothing else.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    dimension : int
+    n_features : int
+        Features per block, m.
+    seed : int
+    dtype : torch.dtype
+        The draws are float32 numbers in any case; a float64 model uses the same features.
+    cache_mb : float
+    """
+
+    def __init__(self, kernel: Kernel, dimension: int, n_features: int, seed: int, dtype: torch.dtype, cache_mb: float):
+        self.kernel = kernel
+        self.dimension = dimension
+        self.n_features = n_features
+        self.seed = seed
+        self.dtype = dtype
+        self.cache_mb = cache_mb
+        self._kept: dict[int, Block] = {}
+
+    def block(self, number: int) -> Block:
+        """Block `number`, from memory or drawn."""
+        if number in self._kept:
+            return self._kept[number]
+        block = self._draw(number)
+        # Blocks are read in turn, over and over: under that pattern evicting an old block for each new one would never
+        # find anything in memory.
+        if (len(self._kept) + 1) * block.n_bytes <= self.cache_mb * 2**20:
+            self._kept[number] = block
+        return block
+
+    def forget_except(self, numbers: Collection[int]) -> None:
+        """Make room: keep only these blocks in memory."""
+        self._kept = {number: block for number, block in self._kept.items() if number in numbers}
+
+    def in_dtype(self, dtype: torch.dtype) -> "FeatureStream":
+        """The same features in another precision; not kept in memory."""
+        if dtype == self.dtype:
+            return self
+        return FeatureStream(self.kernel, self.dimension, self.n_features, self.seed, dtype, cache_mb=0)
+
+    def _draw(self, number: int) -> Block:
+        rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, number])))
+        frequencies = self.kernel.unit_frequencies(rng, self.dimension, self.n_features)
+        phases = rng.random(self.n_features, dtype=np.float32) * np.float32(2 * np.pi)
+        return Block(torch.from_numpy(frequencies).to(self.dtype), torch.from_numpy(phases).to(self.dtype))
+
+    def __getstate__(self):
+        # A pickled or copied stream draws its blocks again.
+        return {**self.__dict__, "_kept": {}}
