@@ -191,7 +191,8 @@ def _finish(
     m = evaluated.metrics
     log.info(
         "  result  clean %.2f %%   robust %.2f %%   certified at L2 %g: %.2f %%",
-        100 * m["clean_accuracy"], 100 * m["robust_accuracy"], cfg.evaluation.certified_radius, 100 * m["certified_accuracy"],
+        100 * m["clean_accuracy"], 100 * m["robust_accuracy"],
+        cfg.evaluation.certified_radius, 100 * m["certified_accuracy"],
     )  # fmt: skip
     if strict_failure:
         outcome.status, outcome.reason = "failed", strict_failure

@@ -33,6 +33,22 @@ class KernelConf:
 
 
 @dataclass
+class SupportVectorsConf:
+    """The exact kernel sum over margin violators; ``cache_mb`` bounds memory and changes no result."""
+
+    _target_: str = "models.expansions.SupportVectors"
+    cache_mb: float = setting(1024.0, ge=0)
+
+
+@dataclass
+class RandomFeaturesConf(SupportVectorsConf):
+    """Random features: ``n_features`` of them per iteration, or in all."""
+
+    _target_: str = MISSING
+    n_features: int = setting(1024, ge=1)
+
+
+@dataclass
 class AdvSVMConf:
     """Kernel SVM trained by (doubly) stochastic gradients; ``epsilon: 0`` is the natural model."""
 
@@ -44,10 +60,11 @@ class AdvSVMConf:
     epsilon: float = setting(EPSILON, ge=0)
     C: float = setting(1.0, gt=0)
     step: float = setting(0.125, gt=0)
-    batch_size: int = setting(500, ge=1)
+    # Small datasets name a batch size of their own: with 500 of 270 rows a pass would be one iteration.
+    batch_size: int = setting("${oc.select:dataset.batch_size,500}", ge=1)
     passes: int = setting(1, ge=1)
     decay: str = setting("literal", choices=("literal", "proximal"))
-    dtype: str = setting("float32", choices=("float32", "float64"))
+    dtype: str = setting("float32", choices=("auto", "float32", "float64"))
 
 
 @dataclass
@@ -154,7 +171,14 @@ def register() -> None:
 
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
-    models = {"adv_svm": AdvSVMConf, "adv_linear_svm": AdvLinearSVMConf, "svc": SVCConf, "kernel": KernelConf}
+    models = {
+        "adv_svm": AdvSVMConf,
+        "adv_linear_svm": AdvLinearSVMConf,
+        "svc": SVCConf,
+        "kernel": KernelConf,
+        "support_vectors": SupportVectorsConf,
+        "random_features": RandomFeaturesConf,
+    }
     groups = models | {"tune": TuneConf, "tracking": TrackingConf} | {f"attack_{k}": v for k, v in ATTACKS.items()}
     for name, node in groups.items():
         store.store(group="hydra/schema", name=name, node=node)

@@ -65,7 +65,7 @@ def job_overrides(config: DictConfig) -> list[list[str]]:
 
     params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
     assert isinstance(params, dict)
-    arguments = [f"{key}={value}" for key, value in params.items()] + list(config.hydra.overrides.task)
+    arguments = [f"{key!s}={value}" for key, value in params.items()] + list(config.hydra.overrides.task)
     parsed = OverridesParser.create().parse_overrides(arguments)
     batches = BasicSweeper.split_arguments(parsed, None)
     return [list(job) for batch in batches for job in batch]

@@ -35,7 +35,7 @@ def _settings(node: DictConfig, path: str) -> Iterator[tuple[str, Any, dict[str,
     schema = OmegaConf.get_type(node)
     limits = {f.name: dict(f.metadata) for f in dataclasses.fields(schema)} if dataclasses.is_dataclass(schema) else {}
     for key in node:
-        value, here = node[key], f"{path}{key}"
+        value, here = node[key], f"{path}{key!s}"
         if isinstance(value, DictConfig):
             yield from _settings(value, f"{here}.")
         else:

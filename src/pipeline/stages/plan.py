@@ -50,8 +50,7 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
         tune = fingerprint
     train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", "pipeline.stages.train"))
     attack_settings = {"attack": _plain(cfg.attack), "max_attacked": cfg.evaluation.max_attacked, "seed": cfg.seed}
-    code = ("models", "attacks", "pipeline.stages.attack")
-    attack = stage_key("attack", attack_settings, train, code)
+    attack = stage_key("attack", attack_settings, train, ("models", "attacks", "pipeline.stages.attack"))
     evaluation = {"evaluation": _plain(cfg.evaluation), "checks": checks_level(cfg), "strict": cfg.strict}
     code = ("models", "attacks", "pipeline.checks", "pipeline.stages.evaluate")
     return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, code))

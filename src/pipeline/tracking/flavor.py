@@ -1,4 +1,4 @@
-"""The models as an MLflow pyfunc: ``mlflow.pyfunc.load_model("runs:/RUN/model")``. Weights are safetensors, no pickle."""
+"""The models as an MLflow pyfunc: ``mlflow.pyfunc.load_model("runs:/RUN/model")``. Safetensors, no pickle."""
 
 from __future__ import annotations
 

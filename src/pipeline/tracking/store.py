@@ -141,5 +141,7 @@ def _quicken_failures() -> None:
 
 def _quiet() -> None:
     """Keep database migrations and usage hints off the user's terminal."""
+    import mlflow  # noqa: F401  (importing it sets its loggers up; quieten them afterwards)
+
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)

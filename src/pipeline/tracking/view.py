@@ -33,7 +33,7 @@ _METRICS = (
 _EXPERIMENT_NOTE = """**advsvm**: adversarially robust kernel SVMs.
 
 One run is one experiment (dataset × model × attack × seed); runs tagged `role=summary` hold the table of a sweep.
-`certified_accuracy` ≤ true robust accuracy ≤ `robust_accuracy`: the certificate bounds it from below, the attack from above.
+The truth lies between `certified_accuracy` (a proof, from below) and `robust_accuracy` (an attack, from above).
 """
 
 

@@ -1,0 +1,32 @@
+"""What every test folder shares."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# Two cores at most, and no threads of libraries fighting each other inside the suite.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Run ``python -m pipeline.run …`` as a user would, in a folder of its own."""
+
+    def run(*arguments: str, module: str = "pipeline.run", cwd: Path | None = None, timeout: float = 240, **env: str):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL"))}
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=cwd or tmp_path,
+            env=environment | env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run
