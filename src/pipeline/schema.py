@@ -125,6 +125,7 @@ class EvaluationConf:
     """How the trained model is judged. Radii and caps are L2 distances in [0, 1] pixels."""
 
     max_attacked: int | None = setting(None, ge=1)
+    max_attacked_costly: int | None = setting(None, ge=1)
     certified_radius: float = setting(0.5, ge=0)
     l2_cap: float = setting(1.0, gt=0)
 

@@ -14,6 +14,7 @@ from pipeline.cache.tree import pack, unpack
 from pipeline.data import Dataset
 from pipeline.progress import Observer
 from pipeline.stages.build import build
+from pipeline.stages.plan import attack_limit
 from pipeline.stages.train import Trained
 
 
@@ -45,8 +46,8 @@ def _result_classes() -> dict[str, type]:
 
 
 def attack(cfg: DictConfig, data: Dataset, trained: Trained, observer: Observer | None = None) -> Attacked:
-    """Attack the trained model on at most ``evaluation.max_attacked`` test rows."""
-    rows = choose_rows(data.y_test, cfg.evaluation.max_attacked)
+    """Attack the trained model on at most ``evaluation.max_attacked`` (``max_attacked_costly``) test rows."""
+    rows = choose_rows(data.y_test, attack_limit(cfg))
     X, y = np.ascontiguousarray(data.X_test[rows]), data.y_test[rows]
     started = time.perf_counter()
     result = build(cfg.attack, random_state=cfg.seed)(trained.model, X, y, observer=observer)

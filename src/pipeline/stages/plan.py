@@ -11,7 +11,10 @@ from pipeline.stages.keys import stage_key
 
 _TUNED = ("C", "step")
 # What may differ without changing a number.
-_LABELS = ("name",)
+_NO_RESULT = ("name", "cache_mb", "chunk_size")
+
+# Attacks that search long for every single example.
+_COSTLY = ("attacks.CarliniWagner", "attacks.ZOO", "attacks.Suite")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ def checks_level(cfg: DictConfig) -> str:
     return "full" if cfg.attack.name == "suite" else "cheap"
 
 
+def attack_limit(cfg: DictConfig) -> int | None:
+    """How many test rows this attack gets: the lower of the two limits of ``evaluation`` that apply to it."""
+    limits = [cfg.evaluation.max_attacked]
+    if cfg.attack._target_ in _COSTLY:
+        limits.append(cfg.evaluation.max_attacked_costly)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     """Chain the keys: each stage's key holds its own settings, its code and the key of the stage before it."""
     model = _plain(cfg.model)
@@ -49,9 +60,11 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     else:
         tune = fingerprint
     train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", "pipeline.stages.train"))
-    attack_settings = {"attack": _plain(cfg.attack), "max_attacked": cfg.evaluation.max_attacked, "seed": cfg.seed}
+    attack_settings = {"attack": _plain(cfg.attack), "max_attacked": attack_limit(cfg), "seed": cfg.seed}
     attack = stage_key("attack", attack_settings, train, ("models", "attacks", "pipeline.stages.attack"))
-    evaluation = {"evaluation": _plain(cfg.evaluation), "checks": checks_level(cfg), "strict": cfg.strict}
+    # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
+    judged = {name: value for name, value in _plain(cfg.evaluation).items() if not name.startswith("max_attacked")}
+    evaluation = {"evaluation": judged, "checks": checks_level(cfg), "strict": cfg.strict}
     code = ("models", "attacks", "pipeline.checks", "pipeline.stages.evaluate")
     return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, code))
 
@@ -59,4 +72,9 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
 def _plain(node: DictConfig) -> dict[str, Any]:
     settings = OmegaConf.to_container(node, resolve=True)
     assert isinstance(settings, dict)
-    return {str(key): value for key, value in settings.items() if key not in _LABELS}
+    return _without(settings)
+
+
+def _without(settings: dict[Any, Any]) -> dict[str, Any]:
+    kept = {str(key): value for key, value in settings.items() if key not in _NO_RESULT}
+    return {key: _without(value) if isinstance(value, dict) else value for key, value in kept.items()}
