@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# Two cores at most, and no threads of libraries fighting each other inside the suite.
+# Waiting threads sleep: spinning ones starve each other when several tests or jobs share the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
