@@ -259,4 +259,6 @@ def test_a_new_dataset_is_one_file_and_one_yaml(data_dir, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(settings_module, "conf_dir", lambda: tmp_path)
     assert load_dataset("stripes").X_train.max() == 0.5
+    # It names no files, so only loading can tell whether it changed.
+    assert summary("stripes") is None
     assert fingerprint("stripes") != load_dataset({"name": "stripes", "brightness": 1.0}).fingerprint

@@ -87,9 +87,11 @@ def _subsample(dataset: Dataset, settings: Settings) -> Dataset:
     if not parts:
         return dataset
     train, test = parts.get("max_train", slice(None)), parts.get("max_test", slice(None))
+    whole = "max_train" not in parts
     return build_dataset(
         name=dataset.name,
-        X_train=dataset.X_train[train],
+        # Rows that stay on disk stay there.
+        X_train=dataset.X_train if whole else dataset.X_train[train],
         y_train=dataset.y_train[train],
         X_test=dataset.X_test[test],
         y_test=dataset.y_test[test],
@@ -100,4 +102,5 @@ def _subsample(dataset: Dataset, settings: Settings) -> Dataset:
         source=dataset.source,
         notes=(*dataset.notes, "subsample"),
         files=dataset.files,
+        X_train_sha256=dataset.X_train_sha256 if whole else None,
     )

@@ -41,6 +41,8 @@ class Dataset:
         Row numbers in the original files.
     files : tuple of Path
         The files it was read from.
+    X_train_sha256 : str
+        Hash of the training pixels' bytes.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Dataset:
     train_ids: np.ndarray
     test_ids: np.ndarray
     files: tuple[Path, ...] = ()
+    X_train_sha256: str = ""
 
     @property
     def n_features(self) -> int:
@@ -136,6 +139,7 @@ def build_dataset(
         train_ids=train_ids,
         test_ids=test_ids,
         files=tuple(files),
+        X_train_sha256=X_train_sha256,
     )
 
 

@@ -18,9 +18,10 @@ COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
     """Two digits with a seeded stratified split (the images come without an official one)."""
-    from sklearn.datasets import load_digits
+    from sklearn import datasets
 
-    images, labels = load_digits(return_X_y=True)
+    images, labels = datasets.load_digits(return_X_y=True)
+    held = Path(datasets.__file__).parent / "data" / "digits.csv.gz"
     rows, y, names = binary_labels(labels, settings["classes"])
     pixels = (images[rows] / 16.0).astype(np.float32)
     train, test = stratified_split(y, settings["test_fraction"], settings["split_seed"])
@@ -35,6 +36,7 @@ def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -
         train_ids=rows[train],
         test_ids=rows[test],
         source="scikit-learn load_digits",
+        files=(held,) if held.is_file() else (),
     )
 
 

@@ -1,14 +1,15 @@
 """What is known of a dataset that was loaded before, so that its fingerprint needs no reading of pixels.
 
-An entry holds for as long as the files it was made from keep their size and time stamp; loading itself always
-verifies the files' checksums.
+An entry holds for as long as the files it was made from keep their size and time stamp, and for the code that made
+it; loading itself always verifies the files' checksums.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-import importlib.metadata
+import importlib.util
 import json
 import os
 from collections.abc import Sequence
@@ -19,24 +20,24 @@ from pipeline.data.atomic import write_text
 from pipeline.data.dataset import Dataset
 from pipeline.data.settings import Settings
 
-# Raise it when a loader's result changes for the same files and settings.
-_VERSION = 1
-
 
 def recall(settings: Settings, data_dir: Path) -> dict[str, Any] | None:
     """The entry of these settings if it is still true, else None."""
     try:
         entry = json.loads(_path(settings, data_dir).read_text())
-        current = entry["files"] == _stamps([Path(item["path"]) for item in entry["files"]])
-        return entry if current and entry["packages"] == _packages(entry["files"]) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return entry if entry["files"] == _stamps([Path(item["path"]) for item in entry["files"]]) else None
+    except (OSError, ValueError, KeyError, TypeError, ImportError):
         return None
 
 
 def remember(dataset: Dataset, settings: Settings, data_dir: Path) -> None:
-    """Note a loaded dataset; a data folder that cannot be written to is no reason to fail."""
-    with contextlib.suppress(OSError):
-        files = _stamps(dataset.files)
+    """Note a loaded dataset; a data folder that cannot be written to is no reason to fail.
+
+    A dataset that names no files is not noted: nothing would tell when it changes.
+    """
+    if not dataset.files:
+        return
+    with contextlib.suppress(OSError, ImportError):
         entry = {
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,
@@ -47,8 +48,7 @@ def remember(dataset: Dataset, settings: Settings, data_dir: Path) -> None:
             "class_names": list(dataset.class_names),
             "source": dataset.source,
             "notes": list(dataset.notes),
-            "files": files,
-            "packages": _packages(files),
+            "files": _stamps(dataset.files),
         }
         path = _path(settings, data_dir)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _path(settings: Settings, data_dir: Path) -> Path:
         key: os.path.abspath(os.path.expanduser(value)) if isinstance(value, str) and os.path.exists(value) else value
         for key, value in settings.items()
     }
-    text = json.dumps([_VERSION, values], sort_keys=True, default=str)
+    text = json.dumps([_code(str(settings["loader"])), values], sort_keys=True, default=str)
     return data_dir / "manifests" / f"{settings['name']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
@@ -73,6 +73,11 @@ def _stamps(files: Sequence[Path]) -> list[dict[str, Any]]:
     return stamps
 
 
-def _packages(files: Sequence[Any]) -> dict[str, str]:
-    # Data without files of its own comes out of scikit-learn's package.
-    return {} if files else {"scikit-learn": importlib.metadata.version("scikit-learn")}
+@functools.cache
+def _code(loader: str) -> str:
+    """Hash of this package's source and of the loader's module."""
+    digest = hashlib.sha256()
+    spec = importlib.util.find_spec(loader.rpartition(".")[0])
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(str(spec and spec.origin))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from pipeline.data import infimnist, mnist
+from pipeline.data import infimnist, mnist, mnist8m_files, rows
 from pipeline.data.atomic import write_text
 from pipeline.data.checksums import checksum
 from pipeline.data.dataset import Dataset, binary_labels, build_dataset, chosen_classes
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 STAND_IN = "stand-in deformations"
 _WINDOW = 1024
 _FOLDER = "mnist8m"
-# Part of the stored folder's name: raise it when the generator's output changes.
-_VERSION = 1
 
 
 def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
@@ -116,8 +114,10 @@ def _origin(settings: Settings) -> dict[str, Path]:
 def _stored(settings: Settings, data_dir: Path, origin: dict[str, Path], n_train: int) -> Path:
     low, high = sorted(_digits(settings))
     stamps = [[key, str(path), path.stat().st_size, path.stat().st_mtime_ns] for key, path in origin.items()]
-    kind = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:12] if origin else "stand-in"
-    return data_dir / _FOLDER / f"{low}v{high}-{n_train}-{kind}-{_VERSION}"
+    # Another generator writes another folder; checkouts of different age can share the data folder.
+    made_by = b"".join(Path(str(module.__file__)).read_bytes() for module in (infimnist, mnist8m_files, rows))
+    key = hashlib.sha256(json.dumps(stamps).encode() + made_by).hexdigest()[:12]
+    return data_dir / _FOLDER / f"{low}v{high}-{n_train}-{'file' if origin else 'stand-in'}-{key}"
 
 
 def _verified(home: Path) -> dict[str, Any] | None:
@@ -146,19 +146,19 @@ def _build(
         )
     partial.mkdir(parents=True)
     try:
-        rows, digits = [], []
+        ids, digits = [], []
 
         def pixels() -> Iterator[np.ndarray]:
             done = 0
             for window in _windows(pair, n_train, origin, held):
-                rows.append(window.rows)
+                ids.append(window.rows)
                 digits.append(window.digits)
                 done += len(window.rows)
                 report(progress, f"generate {home.name}", done, n_train)
                 yield window.pixels
 
         sums = {"pixels.f32": write_rows(partial / "pixels.f32", pixels())}
-        for name, parts in (("ids.npy", rows), ("digits.npy", digits)):
+        for name, parts in (("ids.npy", ids), ("digits.npy", digits)):
             np.save(partial / name, np.concatenate(parts).astype(np.int64))
             sums[name] = checksum(partial / name, "sha256")
         facts = {"checksums": sums}

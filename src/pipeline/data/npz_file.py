@@ -36,12 +36,13 @@ def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as held:
-            if not isinstance(held, np.lib.npyio.NpzFile):
-                raise ValueError("a single array")
-            return {key: held[key] for key in held.files if key in (*_SPLIT, "X", "y")} or dict.fromkeys(
-                held.files, np.empty(0)
-            )
+        held = np.load(path, allow_pickle=False)
+        if not isinstance(held, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with held:
+            if not any(key in held.files for key in (*_SPLIT, "X", "y")):
+                return dict.fromkeys(held.files, np.empty(0))  # for the names in the message
+            return {key: held[key] for key in held.files if key in (*_SPLIT, "X", "y")}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise UserError(
             f"dataset.path: {path} is no npz of plain arrays or is damaged ({_short(error)}); write it with np.savez"
