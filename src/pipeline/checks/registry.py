@@ -2,13 +2,81 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-from pipeline.checks.base import Check, CheckContext
+import numpy as np
 
-CHECKS: list[Callable[[CheckContext], Check]] = []
+from pipeline.checks.base import Check, CheckContext, Verdict, failed
+
+_FAMILIES = ("gradients", "bounds", "ordering", "effort", "certificates", "provenance", "training")
+LEVELS = ("off", "cheap", "full")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A check, and the level from which on it runs."""
+
+    id: str
+    level: str
+    run: Callable[[CheckContext], Verdict]
+
+
+_known: dict[str, Registered] = {}
+
+
+def check(id: str, level: str = "cheap") -> Callable[[Callable[[CheckContext], Verdict]], Any]:
+    """Register a check under a readable id; ``full`` marks those that train or attack again at length."""
+
+    def register(run: Callable[[CheckContext], Verdict]) -> Callable[[CheckContext], Verdict]:
+        _known[id] = Registered(id, level, run)
+        return run
+
+    return register
+
+
+def all_checks() -> list[Registered]:
+    """Every check there is, by id."""
+    for family in _FAMILIES:
+        import_module(f"pipeline.checks.{family}")
+    return [_known[id] for id in sorted(_known)]
 
 
 def run_checks(context: CheckContext, level: str) -> list[Check]:
-    """Run the checks of a level (``off``, ``cheap``, ``full``)."""
-    return [] if level == "off" else [check(context) for check in CHECKS]
+    """Run the checks of a level (``off``, ``cheap``, ``full``); the others are listed with the reason.
+
+    An exception inside a check is a failure of the run's trustworthiness like any other: it becomes a ``fail``.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+    return [] if level == "off" else [run_check(entry, context, level) for entry in all_checks()]
+
+
+def run_check(entry: Registered, context: CheckContext, level: str = "full") -> Check:
+    """Run one check."""
+    if entry.level == "full" and level != "full":
+        return Check(entry.id, "skipped", "costly: runs with checks=full, which attack=suite turns on")
+    try:
+        verdict = entry.run(context)
+    except Exception as error:
+        where = traceback.format_exc(limit=-3)
+        verdict = failed(f"the check itself stopped: {type(error).__name__}: {error}", exception=where)
+    return Check(entry.id, verdict.status, verdict.message, {k: _plain(v) for k, v in verdict.evidence.items()})
+
+
+def _plain(value: Any) -> Any:
+    """As JSON: numbers rounded to what a reader needs, arrays as lists."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if np.isfinite(value) else str(value)
+    return value

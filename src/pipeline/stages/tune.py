@@ -6,34 +6,43 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.cache import Entry
 from pipeline.data import Dataset
+from pipeline.data.digests import row_digests
 from pipeline.progress import Observer
 from pipeline.stages.build import build
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What the grid chose and everything it saw; ``best`` is empty when tuning is off."""
+    """What the grid chose and everything it saw; ``best`` is empty when tuning is off.
+
+    ``seen`` holds a digest of the content of every row the grid was given, for the check that none was a test row.
+    """
 
     best: dict[str, float] = field(default_factory=dict)
     table: dict[str, list[Any]] = field(default_factory=dict)
     cv_accuracy: float | None = None
     on_edge: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
-    rows_seen: int = 0
     seconds: float = 0.0
+    seen: np.ndarray | None = None
 
     def to_entry(self) -> Entry:
         """As a cache entry."""
-        return Entry(values=asdict(self))
+        values = asdict(self)
+        seen = values.pop("seen")
+        # The stored dtypes are the common ones, so the digests are kept as signed numbers of the same bits.
+        return Entry(values, {} if seen is None else {"seen": seen.view(np.int64)})
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Tuned:
         """From a cache entry."""
-        return cls(**entry.values)
+        seen = entry.arrays.get("seen")
+        return cls(**entry.values, seen=None if seen is None else seen.view(np.uint64))
 
 
 def tune(cfg: DictConfig, data: Dataset, observer: Observer | None = None) -> Tuned:
@@ -42,11 +51,12 @@ def tune(cfg: DictConfig, data: Dataset, observer: Observer | None = None) -> Tu
 
     settings = cfg.tune
     model = build(cfg.model, random_state=settings.seed)
+    X, y = data.X_train, data.y_train
     started = time.perf_counter()
     result = grid_search(
         model,
-        data.X_train,
-        data.y_train,
+        X,
+        y,
         C=list(settings.C),
         step=list(settings.step),
         widths=None if settings.width_scale is None else list(settings.width_scale),
@@ -65,8 +75,8 @@ def tune(cfg: DictConfig, data: Dataset, observer: Observer | None = None) -> Tu
         cv_accuracy=_at_best(table, best, "mean_accuracy"),
         on_edge=list(result.on_edge),
         messages=list(result.messages),
-        rows_seen=len(data.X_train),
         seconds=seconds,
+        seen=row_digests(X),
     )
 
 

@@ -1,0 +1,84 @@
+"""A certificate that an attack beats is a defect of the certificate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
+from pipeline.checks.registry import check
+
+# A certificate holds everywhere, not only in the pixel box; without the box an attack can go straight for it.
+_NO_BOX = (-8.0, 9.0)
+
+
+@check("16_certificate")
+def no_attack_beats_the_certificate(context: CheckContext) -> Verdict:
+    """Certified ≤ attacked, for the run's own examples and for a search that goes for the certificates.
+
+    Near the decision boundary every sound bound of a smooth score tends to margin / slope, which is what an attack
+    without the pixel box reaches: points close to the boundary leave an inflated certificate no room.
+    """
+    radii = np.asarray(context.radii, dtype=np.float64)
+    if len(radii) != len(context.data.y_test) or np.isnan(radii).any() or (radii < 0).any():
+        return failed("there is not one radius ≥ 0 per test point", points=len(context.data.y_test), radii=len(radii))
+    own = radii[context.attacked.rows]
+    beaten = 0
+    for result in [context.attacked.result, *(part.result for part in context.parts)]:
+        # Distances are rounded in their last place, certificates are rounded down: a hair is no contradiction.
+        beaten = max(beaten, int((result.success & (result.distortion_l2 < own * (1 - 1e-6))).sum()))
+    evidence = {"certified_points": int((radii > 0).sum()), "beaten_by_the_run": beaten}
+    if beaten:
+        return failed(f"{beaten} adversarial examples lie inside their certified radius", **evidence)
+    if not (radii > 0).any():
+        return skipped("no point has a positive certified radius", **evidence)
+    X, y, claimed = _challenge(context, own)
+    distances = _nearest(context, X, y)
+    ratios = distances / np.where(claimed > 0, claimed, np.nan)
+    inside = int((distances < claimed * (1 - 1e-4)).sum())
+    finite = ratios[np.isfinite(ratios)]
+    evidence |= {"challenged": len(X), "beaten_by_search": inside}
+    evidence["smallest_distance_over_radius"] = float(finite.min()) if finite.size else None
+    if inside:
+        return failed(f"a search beats {inside} of {len(X)} certificates it went for", **evidence)
+    return passed(f"no adversarial example inside a certified radius ({len(X)} certificates challenged)", **evidence)
+
+
+def _challenge(context: CheckContext, own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eight attacked points with the smallest positive radius, and eight points made to lie near the boundary."""
+    positive = np.flatnonzero(own > 0)
+    rows = positive[np.argsort(own[positive], kind="stable")[:8]]
+    X, y = [context.X[rows]], [context.y[rows]]
+    claimed = [own[rows]]
+    made = _near_boundary(context, 8)
+    if made is not None:
+        X.append(made[0])
+        y.append(made[1])
+        claimed.append(np.asarray(context.model.certified_radius(*made), dtype=np.float64))
+    return np.concatenate(X), np.concatenate(y), np.concatenate(claimed)
+
+
+def _near_boundary(context: CheckContext, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Points between the classes, on the positive side of the boundary by 1 % of a typical margin, and their class."""
+    scores = context.attacked.result.clean_scores
+    above, below = (context.spread(count, np.flatnonzero(side)) for side in (scores > 0, scores <= 0))
+    pairs = min(len(above), len(below))
+    if pairs == 0:
+        return None
+    start, stop = context.X[above[:pairs]].astype(np.float64), context.X[below[:pairs]].astype(np.float64)
+    wanted = 0.01 * float(np.median(np.abs(scores)))
+    low, high = np.zeros(pairs), np.ones(pairs)
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        deep = np.asarray(context.model.scores(start + middle[:, None] * (stop - start))) > wanted
+        low, high = np.where(deep, middle, low), np.where(deep, high, middle)
+    points = (start + low[:, None] * (stop - start)).astype(context.X.dtype)
+    return points, np.full(pairs, context.model.classes_[1])
+
+
+def _nearest(context: CheckContext, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Distance of the nearest adversarial point found, without the box; infinity where none was found."""
+    from attacks import CarliniWagner
+
+    search = CarliniWagner(box=_NO_BOX, binary_search_steps=1, steps=1, warm_steps=8, restarts=0)
+    result = search(context.model, X, y)
+    return np.where(result.success, result.distortion_l2, np.inf)

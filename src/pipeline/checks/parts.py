@@ -1,0 +1,73 @@
+"""The attacks inside a run: one, or the members of a suite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Part:
+    """One attack of a run and what it found."""
+
+    name: str
+    attack: Any
+    result: Any
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it looks inside a ball; the others look for the nearest adversarial point, however far."""
+        return hasattr(self.attack, "epsilon")
+
+    @property
+    def white_box(self) -> bool:
+        """Whether it uses gradients."""
+        return bool(getattr(self.attack, "needs_gradients", True))
+
+    @property
+    def epsilon(self) -> float:
+        """Radius of its ball."""
+        return float(self.attack.epsilon)
+
+    @property
+    def norm(self) -> str:
+        """``linf`` or ``l2``; unbounded attacks measure in L2."""
+        return str(getattr(self.attack, "norm", "l2"))
+
+    def standing(self, cap: float) -> np.ndarray:
+        """Positions of the points it did not break: in its ball, or for an unbounded attack within the L2 ``cap``."""
+        broken = self.result.success
+        if not self.bounded:
+            broken = broken & (self.result.distortion_l2 <= cap)
+        return np.flatnonzero(~broken)
+
+    @property
+    def found(self) -> np.ndarray:
+        """Positions of the points it broke itself."""
+        return np.flatnonzero(self.result.success & (self.result.distortion_l2 > 0))
+
+
+def parts_of(attack: Any, result: Any) -> list[Part]:
+    """Pair every attack with its result; one with radius 0 or none at all attacks nothing."""
+    members = getattr(result, "results", None)
+    if not members:
+        pairs = [(str(result.attack), attack, result)]
+    else:
+        own = {getattr(member, "name", ""): member for member in _members(attack)}
+        pairs = [(name, own[_base(name, own)], found) for name, found in members.items()]
+    return [Part(*pair) for pair in pairs if _attacks(pair[1])]
+
+
+def _members(suite: Any) -> list[Any]:
+    members = suite.attacks
+    return list(members.values()) if isinstance(members, dict) else list(members)
+
+
+def _base(name: str, own: dict[str, Any]) -> str:
+    return name if name in own else next(key for key in own if name.startswith(key))
+
+
+def _attacks(attack: Any) -> bool:
+    return getattr(attack, "name", "") != "none" and float(getattr(attack, "epsilon", 1.0)) > 0

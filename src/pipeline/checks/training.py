@@ -1,0 +1,116 @@
+"""Is the model what its settings say: repeatable, natural at ε = 0, and different beyond?"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
+from pipeline.checks.registry import check
+
+_ROWS = 256
+
+
+@check("18_refit", level="full")
+def refit_gives_identical_weights(context: CheckContext) -> Verdict:
+    """Trained again with the same seed: every stored array is equal bit for bit."""
+    again = _fit(context.fresh_model(), context.data.X_train, context.data.y_train)
+    stored, fresh = (_weights(model) for model in (context.model, again))
+    differing = sorted(
+        name
+        for name in stored.keys() | fresh.keys()
+        if name not in stored or name not in fresh or not np.array_equal(stored[name], fresh[name])
+    )
+    evidence = {"arrays": len(stored), "differing": differing}
+    if differing:
+        return failed(f"a refit with the same seed differs in {', '.join(differing)}", **evidence)
+    return passed("a refit with the same seed gives identical weights", **evidence)
+
+
+def _weights(model: Any) -> dict[str, np.ndarray]:
+    # The error curve depends on the rows it was evaluated on, not on the weights.
+    return {name: array for name, array in model.get_state()[1].items() if not name.startswith("curve.")}
+
+
+@check("21_epsilon_term")
+def epsilon_reaches_the_scores(context: CheckContext) -> Verdict:
+    """On a small set: ε = 0 is Natural bit for bit, ε > 0 changes the scores, and scores are those of the last iterate.
+
+    The published code of the method sums test scores without the decay, so that its adversarial term cannot reach the
+    number it prints.
+    """
+    settings = context.fresh_model().get_params(deep=False)
+    if "epsilon" in settings:
+        return _kernel_machine(context, settings)
+    if "C_f" in settings:
+        return _linear_machine(context, settings)
+    return skipped("the model has no epsilon")
+
+
+def _kernel_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
+    from models import AdvSVM
+
+    X, y = _small(context)
+    # Several iterations: in the first one f = 0 and ε plays no part.
+    small = {"batch_size": max(8, len(X) // 8), "passes": 1}
+    epsilon = float(settings["epsilon"]) or 0.25
+    zero = _fit(context.fresh_model(epsilon=0.0, **small), X, y)
+    positive = _fit(context.fresh_model(epsilon=epsilon, **small), X, y)
+    known = AdvSVM().get_params(deep=False)
+    shared = {name: value for name, value in settings.items() if name in known}
+    natural = _fit(AdvSVM(**(shared | small | {"epsilon": 0.0})), X, y)
+    at_zero, at_positive = np.asarray(zero.scores(X)), np.asarray(positive.scores(X))
+    moved = float(np.abs(at_positive - at_zero).max())
+    stray = _stray(context)
+    evidence = {
+        "rows": len(X),
+        "epsilon": epsilon,
+        "natural_bit_for_bit": bool(np.array_equal(at_zero, natural.scores(X))),
+        "largest_change": moved,
+        "scores_off_the_last_iterate": stray,
+    }
+    if not evidence["natural_bit_for_bit"]:
+        return failed("epsilon=0 does not give the natural model", **evidence)
+    if moved == 0.0:
+        return failed(f"epsilon={epsilon:.3g} changes no score: the adversarial term does not reach them", **evidence)
+    if stray is not None and not stray <= 1e-3:
+        return failed("the scores are not those of the last iterate: a decay is missing", **evidence)
+    return passed("epsilon=0 is Natural bit for bit, and epsilon>0 changes the scores", **evidence)
+
+
+def _stray(context: CheckContext) -> float | None:
+    """Relative distance between the model's scores and the last of its staged scores."""
+    if not hasattr(context.model, "staged_scores"):
+        return None
+    X = context.X[context.spread(16)]
+    last, scores = np.asarray(context.model.staged_scores(X))[-1], np.asarray(context.model.scores(X))
+    scale = float(np.abs(last).max(initial=0.0))
+    return float(np.abs(last - scores).max(initial=0.0)) / scale if scale > 0 else 0.0
+
+
+def _linear_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
+    X, y = _small(context)
+    reach = float(settings["C_f"]) or 0.1
+    zero = np.asarray(_fit(context.fresh_model(C_f=0.0), X, y).scores(X))
+    moved = float(np.abs(np.asarray(_fit(context.fresh_model(C_f=reach), X, y).scores(X)) - zero).max())
+    evidence = {"rows": len(X), "C_f": reach, "largest_change": moved}
+    # Another solution, not another rounding of the same one.
+    if moved <= 1e-3 * float(np.abs(zero).max()):
+        return failed(f"C_f={reach:.3g} changes no score: the adversarial term does not reach them", **evidence)
+    return passed("C_f>0 changes the scores (a linear machine has no epsilon)", **evidence)
+
+
+def _small(context: CheckContext) -> tuple[np.ndarray, np.ndarray]:
+    """A few training rows of both classes."""
+    y = context.data.y_train
+    chosen = [context.spread(_ROWS // 2, np.flatnonzero(y == label)) for label in np.unique(y)]
+    rows = np.sort(np.concatenate(chosen))
+    return np.ascontiguousarray(context.data.X_train[rows]), y[rows]
+
+
+def _fit(model: Any, X: np.ndarray, y: np.ndarray) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(X, y)
