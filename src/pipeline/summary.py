@@ -17,7 +17,7 @@ from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
 from pipeline.tracking import runs
 from pipeline.tracking.store import TrackingStore, open_store
-from pipeline.tracking.view import chart_link, table_link
+from pipeline.tracking.view import arrange_sweep, chart_link, table_link
 
 _CORE = ("dataset", "model", "attack", "seed")
 _UI = "http://127.0.0.1:5000"
@@ -108,13 +108,13 @@ def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store
     for dataset, table in tables.items():
         seeds = len({o.labels["seed"] for o in results if o.ok and o.labels["dataset"] == dataset})
         spread = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
-        view = RichTable(title=f"{dataset}: accuracy [%], {spread}; certified at L2 {radius:g}", title_style="bold")
+        view = RichTable()
         view.add_column("model")
         for column in _all_columns(table):
             view.add_column(column, justify="right")
         for row, cells in table.items():
             view.add_row(row, *(show_cell(cells.get(c)) for c in _all_columns(table)))
-        out.print()
+        out.print(f"\n{dataset}: accuracy [%], {spread}; certified at L2 {radius:g}", style="bold", highlight=False)
         out.print(view)
     count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
     failures = [o for o in results if not o.ok]
@@ -175,6 +175,7 @@ def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: 
             client.set_tag(run_id, key, value)
     else:
         run_id = runs.start(store, f"summary · {sweep.id}", tags)
+    arrange_sweep(client, store.experiment_id, sweep.id)
     client.log_metric(run_id, "jobs", len(results))
     client.log_metric(run_id, "jobs_failed", len(failures))
     folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
