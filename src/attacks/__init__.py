@@ -1,6 +1,7 @@
 """Attacks on binary classifiers with a real-valued score: they need scores, gradients or probes, nothing else."""
 
 from .base import Attack, FixedEpsilonAttack, MinimumNormAttack
+from .carlini_wagner import CarliniWagner
 from .fgsm import FGSM, NoAttack
 from .pgd import PGD
 from .result import AttackResult, accuracy_at
@@ -11,6 +12,7 @@ __all__ = [
     "PGD",
     "Attack",
     "AttackResult",
+    "CarliniWagner",
     "FixedEpsilonAttack",
     "MinimumNormAttack",
     "NoAttack",

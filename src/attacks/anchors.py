@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .geometry import row_norms
+
 MOST = 4096
 
 
@@ -33,6 +35,15 @@ class Anchors:
     def exist(self, sign: int) -> bool:
         """Whether a point predicted as the opposite of `sign` is known."""
         return len(self._sides[-sign][0]) > 0
+
+    def distances(self, X: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """L2 distance from every row to the nearest point of the other class; a twentieth of √d when none is known."""
+        distances = np.full(len(X), 0.05 * np.sqrt(X.shape[1]))
+        for sign in (-1, 1):
+            rows = np.flatnonzero(signs == sign)
+            if len(rows) and self.exist(sign):
+                distances[rows] = row_norms(self.nearest(X[rows], sign, 1)[:, 0] - X[rows])
+        return distances
 
     def nearest(self, X: np.ndarray, sign: int, k: int, depth: float = 0.0) -> np.ndarray:
         """The nearest points on the other side of rows labelled `sign`, nearest first: (n, k', d) with k' <= k.

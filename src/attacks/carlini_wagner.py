@@ -1,0 +1,204 @@
+"""The Carlini-Wagner L2 attack, made to succeed on kernel machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import MinimumNormAttack
+from .boundary import Nearest, approach_from_anchors, walk
+from .geometry import row_norms
+from .penalty import ConstantSearch, EarlyAbort
+from .problem import Found, Problem
+from .validation import check_count, check_epsilon, check_positive
+
+BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True)
+class CarliniWagner(MinimumNormAttack):
+    """Minimise ``‖x' - x‖² + c · max(margin + confidence, 0)`` by ADAM, with a binary search over c.
+
+    The variable is x' itself, clipped to the box: under a tanh change of variable, pixels that are exactly 0 or 1 (most
+    of a digit) start in its flat tail and hardly move. Textbook C&W stalls on RBF models, whose scores vanish far from
+    the data: measured on MNIST 1 vs 7, 9 x 1000 steps break 74 % of the points. Two additions bring that to 100 %:
+
+    - a warm start: a dozen steps to the nearest point of the linearised adversarial region put ADAM on the boundary,
+      and the gradient there gives the c to begin with (stationarity: ``2 δ = -c ∇m``);
+    - restarts of the failures from points of the other class, found by bisection along the segment.
+
+    Parameters
+    ----------
+    binary_search_steps : int
+        Most rounds over c. A row leaves after a round that brings it less than 0.1 % nearer.
+    steps : int
+        ADAM steps in a round.
+    learning_rate : float
+    confidence : float
+        The margin must be at most ``-confidence``. Rows where no such point is found get a plain misclassified one.
+    initial_const : float, optional
+        First c; None takes it from the warm start (1e-3 without one).
+    abort_early : bool
+        A row leaves a round when a tenth of the steps did not lower its loss by 0.01 %.
+    warm_start : bool
+    warm_steps : int
+        Most gradient evaluations of the warm start.
+    restarts : int
+        How many of the nearest points of the other class a failure tries; 0 is the textbook attack.
+
+    Notes
+    -----
+    ``history``: ``restarted`` and ``confidence_missed`` count rows, ``mean_rounds`` is over attacked rows.
+    """
+
+    binary_search_steps: int = 9
+    steps: int = 100
+    learning_rate: float = 0.01
+    confidence: float = 0.0
+    initial_const: float | None = None
+    abort_early: bool = True
+    warm_start: bool = True
+    warm_steps: int = 30
+    restarts: int = 3
+
+    name: ClassVar[str] = "cw"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.binary_search_steps, "binary_search_steps")
+        check_count(self.steps, "steps")
+        check_count(self.warm_steps, "warm_steps")
+        check_count(self.restarts, "restarts", least=0)
+        check_positive(self.learning_rate, "learning_rate")
+        check_epsilon(self.confidence, "confidence")
+        if self.initial_const is not None:
+            check_positive(self.initial_const, "initial_const")
+
+    def run(self, problem: Problem) -> Found:
+        nearest = Nearest(problem, self.confidence)
+        everything = np.arange(len(problem.X))
+        restarted = np.zeros(len(problem.X), dtype=bool)
+        reach = 0.25 * problem.anchors.distances(problem.X, problem.signs)
+        if self.warm_start:
+            walk(problem, nearest, problem.X, everything, self.warm_steps, reach)
+            restarted |= self._restart(problem, nearest, reach)
+            problem.progress(0.3, len(everything) - len(nearest.missing))
+        rounds = self._search(problem, nearest)
+        restarted |= self._restart(problem, nearest, reach)
+        missed = np.isinf(nearest.l2)
+        if self.confidence > 0 and missed.any():
+            # The scores may never get that deep: an example without the wished confidence is still an example.
+            plain = Nearest(problem)
+            self._restart(problem, plain, reach, only=missed)
+            nearest.points[missed] = plain.points[missed]
+        trace = {"restarted": restarted, "rounds": rounds, "confidence_missed": missed & (self.confidence > 0)}
+        return Found(nearest.points, trace)
+
+    def _restart(
+        self, problem: Problem, nearest: Nearest, reach: np.ndarray, only: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Bring the failures to the boundary from points of the other class; which rows needed it."""
+        index = nearest.missing
+        if only is not None:
+            index = index[only[index]]
+        needed = np.zeros(len(problem.X), dtype=bool)
+        if self.restarts == 0 or len(index) == 0:
+            return needed
+        approach_from_anchors(problem, nearest, index, self.restarts, queries=10)
+        index = index[np.isfinite(nearest.l2[index])]
+        needed[index] = True
+        walk(problem, nearest, nearest.points[index], index, self.warm_steps, reach[index])
+        return needed
+
+    def _search(self, problem: Problem, nearest: Nearest) -> np.ndarray:
+        """Rounds of ADAM over the rows that still gain from them; the number of rounds per row."""
+        rounds = np.zeros(len(problem.X), dtype=np.int64)
+        first = 1e-3 if self.initial_const is None else self.initial_const
+        constants = ConstantSearch(np.full(len(problem.X), first))
+        index = np.arange(len(problem.X))
+        for round_ in range(self.binary_search_steps):
+            before = nearest.l2[index]
+            succeeded = self._descend(problem, nearest, constants, index, estimate=round_ == 0)
+            rounds[index] += 1
+            constants.update(index, succeeded)
+            gained = nearest.l2[index] < 0.999 * before
+            # Textbook mode keeps going: its first rounds are failures that only tell c is too small.
+            index = index[gained | (np.isinf(nearest.l2[index]) & ~succeeded) | (not self.warm_start)]
+            found = len(problem.X) - len(nearest.missing)
+            problem.progress(0.3 + 0.7 * (round_ + 1) / self.binary_search_steps, found)
+            if len(index) == 0:
+                break
+        return rounds
+
+    def _descend(
+        self, problem: Problem, nearest: Nearest, constants: ConstantSearch, index: np.ndarray, estimate: bool
+    ) -> np.ndarray:
+        """One round; whether each row of `index` was adversarial at some step."""
+        warm = np.isfinite(nearest.l2[index]) & self.warm_start
+        points = np.where(warm[:, None], nearest.points[index], problem.X[index])
+        succeeded = np.zeros(len(index), dtype=bool)
+        place = np.arange(len(index))
+        mean, square = np.zeros_like(points), np.zeros_like(points)
+        abort = EarlyAbort(len(index), max(self.steps // 10, 1), 0.9999)
+        for step in range(self.steps):
+            margins, gradients = problem.margins_and_gradients(points, index)
+            kept = nearest.offer(points, margins, index)
+            succeeded[place[kept | (margins <= -nearest.depth)]] = True
+            delta = points - problem.X[index]
+            if step == 0 and estimate and self.initial_const is None:
+                self._estimate(constants, index, warm, delta, gradients)
+            hinge = margins + nearest.depth
+            c = constants.c[index]
+            losses = row_norms(delta) ** 2 + c * np.maximum(hinge, 0.0)
+            gradients *= np.where(hinge > 0, c, 0.0)[:, None].astype(points.dtype)
+            delta *= 2.0
+            gradients += delta
+            points = self._adam(points, gradients, mean, square, step)
+            np.clip(points, *problem.box, out=points)
+            stalled = abort.stalled(step, losses) if self.abort_early else np.zeros(len(index), dtype=bool)
+            if stalled.any():
+                stay = ~stalled
+                index, place, points, mean, square = index[stay], place[stay], points[stay], mean[stay], square[stay]
+                abort.keep(stay)
+                if len(index) == 0:
+                    return succeeded
+        margins = problem.margins_at(points, index)
+        nearest.offer(points, margins, index)
+        succeeded[place[margins <= -nearest.depth]] = True
+        return succeeded
+
+    @staticmethod
+    def _estimate(
+        constants: ConstantSearch, index: np.ndarray, warm: np.ndarray, delta: np.ndarray, gradients: np.ndarray
+    ) -> None:
+        """Where δ = -c ∇m / 2 holds, c = 2‖δ‖² / |∇m·δ|; twice that keeps the pull across the boundary the stronger."""
+        slope = np.abs(np.einsum("ij,ij->i", gradients, delta, dtype=np.float64))
+        known = warm & (slope > 0)
+        constants.c[index[known]] = 4.0 * row_norms(delta[known]) ** 2 / slope[known]
+
+    def _adam(
+        self, points: np.ndarray, gradients: np.ndarray, mean: np.ndarray, square: np.ndarray, step: int
+    ) -> np.ndarray:
+        mean *= BETA1
+        mean += (1.0 - BETA1) * gradients
+        square *= BETA2
+        gradients *= gradients
+        gradients *= 1.0 - BETA2
+        square += gradients
+        scale = self.learning_rate * np.sqrt(1.0 - BETA2 ** (step + 1)) / (1.0 - BETA1 ** (step + 1))
+        np.sqrt(square, out=gradients)
+        gradients += TINY
+        np.divide(mean, gradients, out=gradients)
+        gradients *= points.dtype.type(scale)
+        return points - gradients
+
+    def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
+        trace, attacked = search.trace, max(int((~already).sum()), 1)
+        none = np.zeros(1)
+        return {
+            "restarted": int(trace.get("restarted", none).sum()),
+            "confidence_missed": int(trace.get("confidence_missed", none).sum()),
+            "mean_rounds": float(trace.get("rounds", none).sum() / attacked),
+        }
