@@ -116,11 +116,11 @@ def _pair(paths: list[Path], settings: Settings) -> tuple[np.ndarray, np.ndarray
     labels = np.concatenate([batch[:, 0] for batch in batches])
     rows, y, names = binary_labels(labels, settings["classes"], dict(enumerate(CLASS_NAMES)))
     bounds = np.cumsum([0, *map(len, batches)])
-    parts = [
-        scaled(batch[:, 1:], rows[(rows >= low) & (rows < high)] - low)
-        for batch, low, high in zip(batches, bounds[:-1], bounds[1:], strict=True)
-    ]
-    return np.concatenate(parts), y, rows, names
+    X = np.empty((len(rows), _RECORD - 1), dtype=np.float32)
+    for batch, low, high in zip(batches, bounds[:-1], bounds[1:], strict=True):
+        inside = (rows >= low) & (rows < high)
+        X[inside] = scaled(batch[:, 1:], rows[inside] - low)
+    return X, y, rows, names
 
 
 def status(settings: Settings, data_dir: Path) -> Status:
