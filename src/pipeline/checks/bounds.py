@@ -59,7 +59,7 @@ def _at_zero(context: CheckContext, part: Part) -> Verdict:
     if part.bounded:
         rows = context.spread(16)
         X, y = context.X[rows], context.y[rows]
-        result = dataclasses.replace(part.attack, epsilon=0.0, **_no_step(part.attack))(context.model, X, y)
+        result = dataclasses.replace(part.attack, epsilon=0.0, **_one_step(part.attack))(context.model, X, y)
         clean, attacked = float(np.mean(context.model.predict(X) == y)), float(np.mean(~result.success))
         moved = float(np.abs(np.asarray(result.examples, dtype=np.float64) - X).max(initial=0.0))
     else:
@@ -72,8 +72,9 @@ def _at_zero(context: CheckContext, part: Part) -> Verdict:
     return passed("radius 0 gives clean accuracy", **evidence)
 
 
-def _no_step(attack: object) -> dict[str, None]:
-    return {"step_size": None} if hasattr(attack, "step_size") else {}
+def _one_step(attack: object) -> dict[str, int | None]:
+    short: dict[str, int | None] = {"step_size": None, "steps": 1, "restarts": 1}
+    return {name: value for name, value in short.items() if hasattr(attack, name)}
 
 
 @check("15_perturbation")

@@ -66,11 +66,14 @@ def _near_boundary(context: CheckContext, count: int) -> tuple[np.ndarray, np.nd
         return None
     start, stop = context.X[above[:pairs]].astype(np.float64), context.X[below[:pairs]].astype(np.float64)
     wanted = 0.01 * float(np.median(np.abs(scores)))
-    low, high = np.zeros(pairs), np.ones(pairs)
-    for _ in range(20):
-        middle = 0.5 * (low + high)
-        deep = np.asarray(context.model.scores(start + middle[:, None] * (stop - start))) > wanted
-        low, high = np.where(deep, middle, low), np.where(deep, high, middle)
+    low, width = np.zeros(pairs), 1.0
+    # Two rounds of 32 steps along each segment, each in one scoring, instead of ten halvings.
+    for _ in range(2):
+        places = low[:, None] + width * np.arange(33) / 32
+        tried = start[:, None] + places[:, :, None] * (stop - start)[:, None]
+        deep = np.asarray(context.model.scores(tried.reshape(-1, start.shape[1]))).reshape(pairs, -1) > wanted
+        low = places[np.arange(pairs), np.maximum(np.argmin(deep, axis=1) - 1, 0)]
+        width /= 32
     points = (start + low[:, None] * (stop - start)).astype(context.X.dtype)
     return points, np.full(pairs, context.model.classes_[1])
 
@@ -79,6 +82,6 @@ def _nearest(context: CheckContext, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Distance of the nearest adversarial point found, without the box; infinity where none was found."""
     from attacks import CarliniWagner
 
-    search = CarliniWagner(box=_NO_BOX, binary_search_steps=1, steps=1, warm_steps=8, restarts=0)
+    search = CarliniWagner(box=_NO_BOX, binary_search_steps=1, steps=1, warm_steps=6, restarts=0)
     result = search(context.model, X, y)
     return np.where(result.success, result.distortion_l2, np.inf)

@@ -42,11 +42,11 @@ def broken_by_noise(context: CheckContext, rows: np.ndarray, sizes: np.ndarray, 
 
 
 def broken_by_queries(
-    context: CheckContext, rows: np.ndarray, epsilon: float, norm: str, steps: int = 3, coordinates: int = 512
+    context: CheckContext, rows: np.ndarray, epsilon: float, norm: str, steps: int = 2, coordinates: int = 256
 ) -> np.ndarray:
     """Which rows a descent that sees only scores breaks inside the ball, (k,) bool.
 
-    The slope comes from differences of scores over (at most 512 random) coordinates.
+    The slope comes from differences of scores over (at most 256 random) coordinates.
     """
     from attacks import as_target
 

@@ -19,13 +19,19 @@ def no_example_is_repaired(context: CheckContext) -> Verdict:
     """A point that was wrong stays wrong, and what counts as broken is misclassified when scored again."""
     result, wrong_before = context.attacked.result, context.attacked.clean_wrong
     repaired = int((wrong_before & ~result.success).sum())
-    rows = context.spread(64)
+    rows = context.spread(32)
     again = wrong(context, np.asarray(result.examples)[rows], rows)
     # Within rounding of the boundary another batch shape may decide otherwise.
     clear = np.abs(result.scores[rows]) > 1e-5 * max(1e-300, float(np.abs(result.scores).max(initial=0.0)))
     misjudged = int(((again != result.success[rows]) & clear).sum())
     clean, attacked = float(np.mean(~wrong_before)), float(np.mean(~result.success))
-    evidence = {"clean": clean, "attacked": attacked, "repaired": repaired, "rescored": len(rows), "misjudged": misjudged}
+    evidence = {
+        "clean": clean,
+        "attacked": attacked,
+        "repaired": repaired,
+        "rescored": len(rows),
+        "misjudged": misjudged,
+    }
     if repaired or attacked > clean:
         return failed(f"{repaired} misclassified points count as correct after the attack", **evidence)
     if misjudged:
@@ -52,7 +58,7 @@ def _against_fgsm(context: CheckContext, part: Part) -> Verdict:
     if beside:
         rows, broken = standing, beside[0].result.success[standing]
     else:
-        rows = context.closest(standing, 64)
+        rows = context.closest(standing, 32)
         broken = broken_by(FGSM(epsilon=part.epsilon, norm=part.norm), context, rows)
     return judge("FGSM", int(broken.sum()), len(rows), len(context.y), tolerance=_POINTS)
 
@@ -120,13 +126,13 @@ def noise_is_weaker_than_the_attack(context: CheckContext) -> Verdict:
 
 
 def _against_noise(context: CheckContext, part: Part) -> Verdict:
-    rows = context.closest(part.standing(context.cap), 64)
+    rows = context.closest(part.standing(context.cap), 32)
     size = part.epsilon if part.bounded else context.cap
     broken = broken_by_noise(context, rows, np.full(len(rows), size), part.norm)
     label = f"random noise ({part.norm} {size:.3g})"
     verdict = judge(label, int(broken.sum()), len(rows), len(context.y), tolerance=_POINTS)
     # The reverse: where noise of the very size of each example does as well, the search found nothing noise would not.
-    found = context.spread(64, part.found)
+    found = context.spread(32, part.found)
     if len(found) >= 8:
         noise = broken_by_noise(context, found, part.result.distortion_l2[found], "l2")
         share = float(np.mean(noise))
@@ -153,9 +159,7 @@ def _near(context: CheckContext, part: Part) -> Verdict:
     evidence = {f"{part.name}_unsuccessful": failures, "l2_cap": context.cap}
     if failures and not told:
         return failed(f"{part.name} found nothing for {failures} points and does not say so", **evidence)
-    verdict = judge(
-        "PGD-L2 at the cap", missed, len(rows), len(context.y), tolerance=_CAP_TOLERANCE, **evidence
-    )
+    verdict = judge("PGD-L2 at the cap", missed, len(rows), len(context.y), tolerance=_CAP_TOLERANCE, **evidence)
     if failures:
         return worst([verdict, warned(f"{part.name} found no adversarial example for {failures} points", **evidence)])
     return verdict

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
 from pipeline.checks.registry import check
 
-_ROWS = 256
+_ROWS = 128
 
 
 @check("18_refit", level="full")
@@ -54,7 +54,7 @@ def _kernel_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
 
     X, y = _small(context)
     # Several iterations: in the first one f = 0 and ε plays no part.
-    small = {"batch_size": max(8, len(X) // 8), "passes": 1}
+    small = {"batch_size": max(8, len(X) // 4), "passes": 1}
     epsilon = float(settings["epsilon"]) or 0.25
     zero = _fit(context.fresh_model(epsilon=0.0, **small), X, y)
     positive = _fit(context.fresh_model(epsilon=epsilon, **small), X, y)
