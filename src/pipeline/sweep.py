@@ -92,16 +92,33 @@ def current_id() -> str | None:
     return os.environ.get(_ID)
 
 
+# What a launcher of this process learned about jobs that could not speak for themselves.
+_deaths: dict[int, str] = {}
+
+
+def note_death(number: int, reason: str) -> None:
+    """Called by a launcher when a job's process is gone; the summary gives the reason."""
+    _deaths[number] = reason
+
+
+def has_result(folder: Path, number: int) -> bool:
+    """Whether a job of the sweep in ``folder`` ended by itself."""
+    return (folder / str(number) / RESULT_FILE).is_file()
+
+
 def outcomes(sweep: Sweep) -> list[Outcome]:
     """What every job left behind, in order; a job that left nothing died or never ran."""
     found = []
     for number, overrides in enumerate(sweep.jobs):
         file = sweep.folder / str(number) / RESULT_FILE
         try:
-            found.append(Outcome(**json.loads(file.read_text())))
+            outcome = Outcome(**json.loads(file.read_text()))
         except (OSError, ValueError, TypeError):
             reason = "no result: the job was killed, cancelled, ran out of memory or never started"
-            found.append(Outcome("failed", _labels(sweep, overrides), reason=reason))
+            outcome = Outcome("failed", _labels(sweep, overrides), reason=reason)
+        if not outcome.ok and number in _deaths:
+            outcome.reason = _deaths[number]
+        found.append(outcome)
     return found
 
 

@@ -1,0 +1,1 @@
+"""Launchers of this project, found by Hydra in its plugin namespace."""

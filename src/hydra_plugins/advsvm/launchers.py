@@ -1,0 +1,176 @@
+"""Hydra's launchers for local cores and clusters, such that the death of one job does not stop the others.
+
+Hydra looks for plugins in the namespace ``hydra_plugins`` only, hence this folder. The stock launchers raise at the
+first job that died, while others still run (submitit) or before they were started (joblib).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobStatus
+from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
+from hydra_plugins.hydra_submitit_launcher.submitit_launcher import (
+    BaseSubmititLauncher,
+    LocalLauncher,
+    SlurmLauncher,
+)
+
+Jobs = Sequence[Sequence[str]]
+
+_POLL_SECONDS = 0.5
+# submitit asks for the state of old jobs every ten minutes; a cancelled one should be noticed sooner.
+_STATE_SECONDS = 10.0
+
+
+class PatientJoblib(JoblibLauncher):
+    """joblib, with a second chance: when a worker dies (out of memory, killed), joblib gives up on all jobs.
+
+    Those without a result are then run one by one, each in a worker of its own; one that dies again is to blame.
+    """
+
+    def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run all jobs; those whose process died are noted as failed."""
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        from pipeline import sweep
+
+        try:
+            return super().launch(job_overrides, initial_job_idx)
+        except TerminatedWorkerError:
+            pass
+        assert self.config is not None
+        folder = Path(str(self.config.hydra.sweep.dir))
+        returns = []
+        # With one worker joblib would run the job in this process, and die with it.
+        self.joblib["n_jobs"], self.joblib["pre_dispatch"] = 2, 1
+        for number, overrides in enumerate(job_overrides, start=initial_job_idx):
+            if not sweep.has_result(folder, number):
+                try:
+                    super().launch([overrides], number)
+                except TerminatedWorkerError:
+                    sweep.note_death(number, "its process died (killed, or out of memory)")
+            returns.append(_noted())
+        return returns
+
+
+class _PatientSubmitit(BaseSubmititLauncher):
+    """submitit, waiting for every job; a job that was cancelled or killed is noted with the state it ended in."""
+
+    def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submit all jobs, wait for all of them; Ctrl-C cancels those that still run."""
+        self._check()
+        assert self.config is not None
+        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
+        calls = [
+            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
+            for number, overrides in zip(numbers, job_overrides)
+        ]
+        jobs: dict[int, Any] = {}
+        try:
+            return self._wait(jobs, self._submit(self._executor(), calls, jobs), numbers)
+        except BaseException:
+            for job in jobs.values():
+                if not job.done():
+                    job.cancel(check=False)
+            raise
+
+    def _check(self) -> None:
+        """Raise when there is nothing to submit to."""
+
+    def _executor(self) -> Any:
+        import submitit
+        from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+        from omegaconf import OmegaConf
+
+        settings = {name: value for name, value in self.params.items() if value is not None}
+        start = {"folder": settings.pop("submitit_folder")}
+        if "max_num_timeout" in settings:
+            start[f"{self._EXECUTOR}_max_num_timeout"] = settings.pop("max_num_timeout")
+        executor = submitit.AutoExecutor(cluster=self._EXECUTOR, **start)
+        shared = set(OmegaConf.structured(BaseQueueConf))
+        executor.update_parameters(
+            **{name if name in shared else f"{self._EXECUTOR}_{name}": value for name, value in settings.items()}
+        )
+        return executor
+
+    @abstractmethod
+    def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
+        """Submit what may run now into ``jobs``; the function returned submits more and says whether all are."""
+
+    def _wait(self, jobs: dict[int, Any], submit: Callable[[], bool], numbers: range) -> list[JobReturn]:
+        returns: dict[int, JobReturn] = {}
+        asked = time.monotonic()
+        while not submit() or len(returns) < len(numbers):
+            if time.monotonic() - asked > _STATE_SECONDS:
+                asked = time.monotonic()
+                for watcher in {id(job.watcher): job.watcher for job in jobs.values()}.values():
+                    watcher.update()
+            for number, job in jobs.items():
+                if number not in returns and job.done():
+                    returns[number] = _result(number, job)
+            time.sleep(_POLL_SECONDS)
+        return [returns[number] for number in numbers]
+
+
+class PatientSlurm(_PatientSubmitit, SlurmLauncher):
+    """A SLURM cluster: one array of jobs."""
+
+    def _check(self) -> None:
+        from pipeline.errors import UserError
+
+        for command, why in (("sbatch", "submits jobs"), ("sacct", "tells how a job ended; it needs accounting")):
+            if shutil.which(command) is None:
+                raise UserError(
+                    f"hydra/launcher=slurm: no {command} on this machine ({why}); "
+                    "hydra/launcher=submitit_local is a dry run without a cluster"
+                )
+
+    def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
+        for call, job in zip(calls, executor.map_array(self, *zip(*calls))):
+            jobs[call[2]] = job
+        return lambda: True
+
+
+class PatientLocal(_PatientSubmitit, LocalLauncher):
+    """Processes of this machine, as many at once as its cores allow."""
+
+    def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
+        from pipeline.cores import available_cores
+
+        slots = max(1, available_cores() // int(self.params.get("cpus_per_task") or 1))
+        waiting = list(calls)
+
+        def submit() -> bool:
+            while waiting and sum(not job.done() for job in jobs.values()) < slots:
+                call = waiting.pop(0)
+                jobs[call[2]] = executor.submit(self, *call)
+            return not waiting
+
+        return submit
+
+
+def _result(number: int, job: Any) -> JobReturn:
+    """What the job returned; when it left nothing, how it ended, without the log that submitit would quote."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+
+    from pipeline import sweep
+
+    try:
+        return job.results()[0]
+    except (UncompletedJobError, FailedJobError) as error:
+        state = f"the job ended as {job.state}" if isinstance(error, UncompletedJobError) else "the job failed"
+        sweep.note_death(number, f"{state} (job {job.job_id}, log {job.paths.stderr})")
+        return _noted()
+
+
+def _noted() -> JobReturn:
+    """A return value that does not raise: the sweep's summary reports the failure."""
+    return JobReturn(_return_value={"status": "noted"}, status=JobStatus.COMPLETED)
