@@ -6,10 +6,12 @@ from .fgsm import FGSM, NoAttack
 from .pgd import PGD
 from .result import AttackResult, accuracy_at
 from .targets import as_target
+from .zoo import ZOO
 
 __all__ = [
     "FGSM",
     "PGD",
+    "ZOO",
     "Attack",
     "AttackResult",
     "CarliniWagner",

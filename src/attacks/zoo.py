@@ -1,0 +1,207 @@
+"""ZOO: the Carlini-Wagner objective minimised with score queries alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import MinimumNormAttack
+from .boundary import Nearest, approach_from_anchors, bisect
+from .geometry import row_norms
+from .penalty import ConstantSearch, EarlyAbort
+from .problem import Found, Problem
+from .validation import check_count, check_epsilon, check_positive
+
+
+@dataclass(frozen=True)
+class ZOO(MinimumNormAttack):
+    """Zeroth-order optimisation by coordinate-wise ADAM (Chen et al. 2017).
+
+    Every step asks for the scores at ``x' ± h e_j`` on a random batch of coordinates j, the same for all rows, and
+    moves those coordinates by ADAM, each with its own step count as in the reference code. The attack sees scores only;
+    a model that can answer many one-coordinate queries at once (``probe``) just answers faster. The midpoint of a pair
+    is the score at x' up to h², so success needs no further queries while it runs.
+
+    Parameters
+    ----------
+    max_queries : int
+        Budget of score queries per example: two per coordinate and step, plus bisections.
+    coordinates : int
+        Coordinates per step (all of them when the data have fewer).
+    h : float
+        Half the distance of the symmetric difference, in pixel units.
+    learning_rate, beta1, beta2 : float
+        Of ADAM.
+    binary_search_steps : int
+        Most rounds over c; each begins at the best point so far.
+    steps : int
+        Most steps in a round.
+    confidence : float
+        The margin must be at most ``-confidence``.
+    initial_const : float, optional
+        First c; None takes twice the c at which a linear model's penalty has its minimum on the boundary,
+        ``2 · margin / ‖∇‖²``, from the first batch of coordinates.
+    patience : int
+        A row leaves a round when this many sweeps over all coordinates did not lower its loss by 1 %.
+    restarts : int
+        How many of the nearest points of the other class a failure tries, by bisection on the sign of the score.
+
+    Notes
+    -----
+    ``history``: ``restarted`` counts rows that needed a point of the other class, ``out_of_budget`` rows stopped by
+    `max_queries`, ``steps`` is the largest number of ADAM steps a row took.
+    """
+
+    max_queries: int = 200_000
+    coordinates: int = 128
+    h: float = 1e-4
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    binary_search_steps: int = 3
+    steps: int = 1000
+    confidence: float = 0.0
+    initial_const: float | None = None
+    patience: int = 4
+    restarts: int = 1
+
+    name: ClassVar[str] = "zoo"
+    needs_gradients: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in ("max_queries", "coordinates", "binary_search_steps", "steps", "patience"):
+            check_count(getattr(self, setting), setting)
+        check_count(self.restarts, "restarts", least=0)
+        check_positive(self.h, "h")
+        check_positive(self.learning_rate, "learning_rate")
+        check_epsilon(self.confidence, "confidence")
+        for setting in ("beta1", "beta2"):
+            if not 0.0 <= getattr(self, setting) < 1.0:
+                raise ValueError(f"{setting} must be in [0, 1), got {getattr(self, setting)!r}")
+        if self.initial_const is not None:
+            check_positive(self.initial_const, "initial_const")
+
+    def run(self, problem: Problem) -> Found:
+        n = len(problem.X)
+        nearest = Nearest(problem, self.confidence)
+        constants = ConstantSearch(np.full(n, np.nan if self.initial_const is None else self.initial_const))
+        steps = np.zeros(n, dtype=np.int64)
+        index = np.arange(n)
+        for round_ in range(self.binary_search_steps):
+            before = nearest.l2[index]
+            succeeded = self._descend(problem, nearest, constants, index, steps, round_)
+            constants.update(index, succeeded)
+            gained = np.isinf(nearest.l2[index]) | (nearest.l2[index] < 0.99 * before)
+            index = index[gained & self._affords(problem, index)]
+            if len(index) == 0:
+                break
+        restarted = self._restart(problem, nearest)
+        self._tighten(problem, nearest)
+        trace = {"restarted": restarted, "steps": steps, "out_of_budget": ~self._affords(problem, np.arange(n))}
+        return Found(nearest.points, trace)
+
+    def _batch(self, problem: Problem) -> int:
+        return min(self.coordinates, problem.X.shape[1])
+
+    def _affords(self, problem: Problem, index: np.ndarray) -> np.ndarray:
+        return problem.queries[index] + 2 * self._batch(problem) <= self.max_queries
+
+    def _descend(
+        self,
+        problem: Problem,
+        nearest: Nearest,
+        constants: ConstantSearch,
+        index: np.ndarray,
+        steps: np.ndarray,
+        round_: int,
+    ) -> np.ndarray:
+        """One round; whether each row of `index` was adversarial at some step."""
+        d, q = problem.X.shape[1], self._batch(problem)
+        known = np.isfinite(nearest.l2[index])
+        points = np.where(known[:, None], nearest.points[index], problem.X[index])
+        succeeded = np.zeros(len(index), dtype=bool)
+        place = np.arange(len(index))
+        mean, square = np.zeros_like(points), np.zeros_like(points)
+        visits = np.zeros(d)
+        abort = EarlyAbort(len(index), self.patience * -(-d // q), 0.99)
+        for step in range(self.steps):
+            # The batch depends on the seed and the step alone: every chunk of rows visits the same coordinates.
+            rng = np.random.default_rng([self.random_state, round_, step])
+            coords = np.sort(rng.choice(d, q, replace=False))
+            plus, minus = problem.probe(points, index, coords, self.h)
+            steps[index] += 1
+            margins = 0.5 * (plus + minus).mean(axis=1)
+            nearest.offer(points, margins, index)
+            hinge = margins + nearest.depth
+            succeeded[place[hinge <= 0]] = True
+            slopes = (plus - minus) / (2.0 * self.h)
+            self._first_constants(constants, index, margins, slopes, d)
+            c = constants.c[index]
+            moved = points[:, coords]
+            delta = moved - problem.X[np.ix_(index, coords)]
+            gradients = (2.0 * delta + np.where(hinge > 0, c, 0.0)[:, None] * slopes).astype(points.dtype)
+            visits[coords] += 1
+            points[:, coords] = self._adam(moved, gradients, mean, square, coords, visits[coords], problem.box)
+            losses = row_norms(points - problem.X[index]) ** 2 + c * np.maximum(hinge, 0.0)
+            leave = abort.stalled(step, losses) | ~self._affords(problem, index)
+            if leave.any():
+                stay = ~leave
+                index, place, points, mean, square = index[stay], place[stay], points[stay], mean[stay], square[stay]
+                abort.keep(stay)
+                if len(index) == 0:
+                    break
+            done = (round_ + step / self.steps) / self.binary_search_steps
+            problem.progress(done, len(problem.X) - len(nearest.missing))
+        return succeeded
+
+    def _first_constants(
+        self, constants: ConstantSearch, index: np.ndarray, margins: np.ndarray, slopes: np.ndarray, d: int
+    ) -> None:
+        unset = np.isnan(constants.c[index])
+        if unset.any():
+            squared = (slopes[unset] ** 2).sum(axis=1) * (d / slopes.shape[1])
+            estimate = 4.0 * np.maximum(margins[unset], 0.0) / np.maximum(squared, 1e-30)
+            constants.c[index[unset]] = np.clip(estimate, 1e-3, 1e6)
+
+    def _adam(
+        self,
+        moved: np.ndarray,
+        gradients: np.ndarray,
+        mean: np.ndarray,
+        square: np.ndarray,
+        coords: np.ndarray,
+        visits: np.ndarray,
+        box: tuple[float, float],
+    ) -> np.ndarray:
+        mean[:, coords] = m = self.beta1 * mean[:, coords] + (1.0 - self.beta1) * gradients
+        square[:, coords] = v = self.beta2 * square[:, coords] + (1.0 - self.beta2) * gradients**2
+        scale = self.learning_rate * np.sqrt(1.0 - self.beta2**visits) / (1.0 - self.beta1**visits)
+        return np.clip(moved - scale.astype(moved.dtype) * m / (np.sqrt(v) + 1e-8), *box)
+
+    def _restart(self, problem: Problem, nearest: Nearest) -> np.ndarray:
+        """Decision-based rescue of the failures, as far as the budget goes."""
+        restarted = np.zeros(len(problem.X), dtype=bool)
+        cost = 1 + 12
+        index = nearest.missing
+        index = index[problem.queries[index] + self.restarts * cost <= self.max_queries]
+        if self.restarts and len(index):
+            approach_from_anchors(problem, nearest, index, self.restarts, queries=cost - 1)
+            restarted[index] = np.isfinite(nearest.l2[index])
+        return restarted
+
+    def _tighten(self, problem: Problem, nearest: Nearest, queries: int = 8) -> None:
+        """The segment from x to the best point may cross the boundary earlier."""
+        index = np.flatnonzero(np.isfinite(nearest.l2) & (problem.queries + queries <= self.max_queries))
+        if len(index):
+            bisect(problem, nearest, nearest.points[index], index, queries)
+
+    def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
+        none = np.zeros(1, dtype=int)
+        return {
+            "restarted": int(search.trace.get("restarted", none).sum()),
+            "out_of_budget": int((search.trace.get("out_of_budget", none)).sum()),
+            "steps": int(search.trace.get("steps", none).max()),
+        }
