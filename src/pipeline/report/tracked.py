@@ -1,0 +1,133 @@
+"""Read finished experiments from the tracking store: what they are, their numbers, their files."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from pipeline.tracking.store import TrackingStore
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, eq=False)
+class TrackedRun:
+    """One finished experiment as MLflow knows it; accuracies in ``metrics`` are fractions in [0, 1]."""
+
+    id: str
+    dataset: str
+    model: str
+    attack: str
+    seed: int
+    sweep: str
+    params: dict[str, str]
+    metrics: dict[str, float]
+    failed_checks: tuple[str, ...]
+    started: int
+    digest: str
+    profile: dict[str, Any] = field(default_factory=dict)
+    notes: str = ""
+    artifacts: str = ""
+    commit: str = ""
+
+
+class Reader:
+    """Runs of one store, with their curves and files fetched when they are asked for."""
+
+    def __init__(self, store: TrackingStore):
+        self.store = store
+        # Holds what is downloaded from a server; removed with the reader.
+        self._downloads = tempfile.TemporaryDirectory(prefix="advsvm-report-")
+
+    def runs(self, sweep: str | None = None, datasets: Iterable[str] = ()) -> list[TrackedRun]:
+        """All finished experiments, newest first, optionally of one sweep or of some datasets."""
+        conditions = "tags.role = 'experiment' and attributes.status = 'FINISHED'"
+        if sweep:
+            conditions += f" and tags.sweep = '{sweep}'"
+        wanted, found, token = set(datasets), [], None
+        while True:
+            page = self.store.client.search_runs(
+                [self.store.experiment_id],
+                filter_string=conditions,
+                max_results=_PAGE,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            found += [_tracked(run) for run in page]
+            token = page.token
+            if not token:
+                return [run for run in found if not wanted or run.dataset in wanted]
+
+    def curve(self, run: TrackedRun, name: str) -> list[tuple[int, float]]:
+        """Points (step, value) of a stepped metric; empty when the run has none."""
+        if name not in run.metrics:
+            return []
+        points = self.store.client.get_metric_history(run.id, name)
+        return sorted((point.step, point.value) for point in points)
+
+    def file(self, run: TrackedRun, path: str) -> Path | None:
+        """An artifact as a local file, or None when the run has no such artifact."""
+        address = urlsplit(run.artifacts)
+        if address.scheme in ("", "file"):
+            local = Path(unquote(address.path)) / path
+            return local if local.is_file() else None
+        target = Path(self._downloads.name) / run.id
+        if (target / path).is_file():
+            return target / path
+        target.mkdir(exist_ok=True)
+        try:
+            return Path(self.store.client.download_artifacts(run.id, path, str(target)))
+        except Exception:  # each kind of store has its own way to say "not there"
+            return None
+
+    def arrays(self, run: TrackedRun, path: str, names: Iterable[str]) -> dict[str, np.ndarray] | None:
+        """Some arrays of an ``.npz`` artifact, or None when it is missing or unreadable."""
+        file = self.file(run, path)
+        if file is None:
+            return None
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in names}
+        except (OSError, ValueError, KeyError, EOFError):
+            return None
+
+    def check_messages(self, run: TrackedRun) -> dict[str, str]:
+        """What the failed checks of a run said."""
+        file = self.file(run, "checks.json") if run.failed_checks else None
+        checks = json.loads(file.read_text()) if file else []
+        said = {check["id"]: check["message"] for check in checks if check["status"] == "fail"}
+        return {name: said.get(name, "") for name in run.failed_checks}
+
+
+def _tracked(run: Any) -> TrackedRun:
+    tags, params = run.data.tags, run.data.params
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    dataset = inputs[0].dataset if inputs else None
+    return TrackedRun(
+        id=run.info.run_id,
+        dataset=tags.get("dataset", "?"),
+        model=tags.get("model", "?"),
+        attack=tags.get("attack", "?"),
+        seed=int(tags.get("seed", 0)),
+        sweep=tags.get("sweep", ""),
+        params=dict(params),
+        metrics=dict(run.data.metrics),
+        failed_checks=tuple(sorted(k.removeprefix("check.") for k, v in tags.items() if _failed(k, v))),
+        started=run.info.start_time,
+        digest=dataset.digest if dataset else "",
+        profile=json.loads(dataset.profile) if dataset and dataset.profile else {},
+        notes=tags.get("data_notes", ""),
+        artifacts=run.info.artifact_uri,
+        commit=tags.get("git_commit", ""),
+    )
+
+
+def _failed(tag: str, value: str) -> bool:
+    return tag.startswith("check.") and value == "fail"

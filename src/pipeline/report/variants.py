@@ -1,0 +1,201 @@
+"""Which runs belong together: only runs that differ in nothing but the seed may share a mean.
+
+A *setup* is what a whole table has in common (data, expansion, kernel, tuning, …), a *row* is a model with its training
+radius ε, a *setting* is an attack with its budget. All three are made of the run's parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.report.paper import ATTACKS, MODELS
+from pipeline.report.tracked import TrackedRun
+
+PAPER_EPSILON = 8 / 255
+
+Items = tuple[tuple[str, str], ...]
+
+# Labels and what changes no number.
+_MODEL_LABELS = ("name", "_target_", "schedule", "epsilon", "expansion.cache_mb")
+_ATTACK_LABELS = ("name", "_target_", "chunk_size")
+_EXPANSIONS = {
+    "DoublyStochastic": "doubly stochastic features",
+    "FixedFeatures": "fixed features",
+    "SupportVectors": "exact kernel (support vectors)",
+}
+# Parameter of the model or the data, value that needs no mention, how a departure is worded.
+_REMARKS = (
+    ("model.expansion.n_features", "1024", "{} features"),
+    ("model.kernel.width_scale", "4.0", "width scale {}"),
+    ("model.kernel.gamma", "None", "kernel γ = {}"),
+    ("model.batch_size", "500", "batch {}"),
+    ("model.passes", "1", "{} passes"),
+    ("model.decay", "literal", "{} decay"),
+    ("model.dtype", "float32", "{}"),
+    ("dataset.max_train", "None", "{} training rows"),
+    ("dataset.max_test", "None", "{} test rows"),
+)
+_ROW_REMARKS = (
+    ("model.C_f", "0.1", "C_f = {}"),
+    ("model.attacked_class", "positive", "attacker moves the {} class"),
+    ("model.width_scale", "4.0", "width scale {}"),
+)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the rows of one table share; ``kernel`` is empty for models without an expansion."""
+
+    dataset: str
+    digest: str
+    tune: Items
+    kernel: Items
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """A model with its training radius (L2); ``other`` holds what else distinguishes models without an expansion."""
+
+    model: str
+    epsilon: float | None
+    other: Items
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the paper has this row: Natural, or an adversarial model trained with ε = 8/255."""
+        usual = {"natural": 0.0, "adv_svm_c": PAPER_EPSILON, "adv_svm_d": PAPER_EPSILON}
+        if self.model in usual:
+            return self.epsilon is not None and abs(self.epsilon - usual[self.model]) < 1e-9
+        return self.model in MODELS
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An attack with its budget and the number of test points it got."""
+
+    attack: str
+    items: Items
+    n_attacked: int
+    l2_cap: float
+
+    def get(self, name: str, default: str = "") -> str:
+        """A parameter of the attack."""
+        return dict(self.items).get(name, default)
+
+    def number(self, name: str) -> float | None:
+        """A numeric parameter of the attack, None when it has none."""
+        try:
+            return float(self.get(name))
+        except ValueError:
+            return None
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether FGSM or PGD has the paper's budget (L∞ 8/255, 10 steps of ε/4); other attacks: always."""
+        if self.attack not in ("fgsm", "pgd"):
+            return self.attack in ATTACKS
+        epsilon = self.number("epsilon")
+        step = self.number("step_size")
+        return (
+            epsilon is not None
+            and abs(epsilon - PAPER_EPSILON) < 1e-9
+            and self.get("norm", "linf") == "linf"
+            and self.get("steps", "10") == "10"
+            and (step is None or abs(step - PAPER_EPSILON / 4) < 1e-9)
+            and self.get("random_start", "False") == "False"
+            and self.get("restarts", "1") == "1"
+        )
+
+    @property
+    def label(self) -> str:
+        """``PGD, L∞ ≤ 0.0314, 40 steps``: the attack with its budget."""
+        words = [ATTACKS.get(self.attack, self.attack)]
+        if self.number("epsilon") is not None:
+            words.append(f"{'L2' if self.get('norm') == 'l2' else 'L∞'} ≤ {self.number('epsilon'):.4g}")
+        if self.attack.startswith("pgd"):
+            words.append(f"{self.get('steps')} steps")
+        return ", ".join(words)
+
+
+def setup_of(run: TrackedRun) -> Setup:
+    """The table this run belongs to."""
+    tuned = _tuned(run)
+    tune = _items(run, "tune.") if tuned else (("name", "none"),)
+    kernel: Items = ()
+    if _has_expansion(run):
+        kernel = tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
+    return Setup(run.dataset, run.digest, tune, kernel)
+
+
+def row_of(run: TrackedRun) -> RowKey:
+    """The model this run is about."""
+    epsilon = run.params.get("model.epsilon")
+    tuned = _tuned(run)
+    other = () if _has_expansion(run) else tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
+    return RowKey(run.model, None if epsilon is None else float(epsilon), other)
+
+
+def setting_of(run: TrackedRun) -> Setting:
+    """The attack of this run."""
+    cap = float(run.params.get("evaluation.l2_cap", "nan"))
+    return Setting(run.attack, _items(run, "attack.", _ATTACK_LABELS), int(run.metrics["n_attacked"]), round(cap, 6))
+
+
+def setup_label(runs: Sequence[TrackedRun]) -> str:
+    """``exact kernel (support vectors) · tuned by accuracy``, from the runs of one setup."""
+    kernel_runs = [run for run in runs if _has_expansion(run)]
+    params = (kernel_runs or list(runs))[0].params
+    words = []
+    if kernel_runs:
+        target = params["model.expansion._target_"].rsplit(".", 1)[-1]
+        words.append(_EXPANSIONS.get(target, target))
+        kernel = params.get("model.kernel._target_", "RBF").rsplit(".", 1)[-1]
+        words += [f"{kernel} kernel"] if kernel != "RBF" else []
+    else:
+        words.append("models without an expansion")
+    words += _remarks(params, _REMARKS, skip=_tuned((kernel_runs or list(runs))[0]))
+    return " · ".join([*words, tune_label(params)])
+
+
+def tune_label(params: dict[str, str]) -> str:
+    """How C and the step size were chosen."""
+    if params.get("tune.enabled") != "True":
+        return f"not tuned (C = {params.get('model.C', '?')}, step = {params.get('model.step', '?')})"
+    name, metric = params.get("tune.name", ""), params.get("tune.metric", "accuracy").replace("_", " ")
+    grid = "" if name in ("paper", "certified") else f" over the {name} grid"
+    return f"tuned by {metric}{grid}" + (f" at L2 {params['tune.radius']}" if "certified" in metric else "")
+
+
+def row_label(run: TrackedRun) -> str:
+    """The model's name as the paper writes it, with what departs from the paper."""
+    key = row_of(run)
+    words = [MODELS.get(key.model, key.model)]
+    if not key.is_paper and key.epsilon is not None:
+        words.append(f"ε = {key.epsilon:.4g}")
+    return ", ".join(words + _remarks(run.params, () if _has_expansion(run) else _ROW_REMARKS))
+
+
+def _remarks(params: dict[str, str], table: tuple, skip: Sequence[str] = ()) -> list[str]:
+    return [
+        words.format(params[name])
+        for name, usual, words in table
+        if params.get(name, usual) != usual and name.removeprefix("model.") not in skip
+    ]
+
+
+def _tuned(run: TrackedRun) -> tuple[str, ...]:
+    """Model parameters that the grid chose: results, not settings."""
+    if run.params.get("tune.enabled") != "True":
+        return ()
+    widths = run.params.get("tune.width_scale", "None") != "None"
+    return ("C", "step", *(("width_scale", "kernel.width_scale") if widths else ()))
+
+
+def _has_expansion(run: TrackedRun) -> bool:
+    return "model.expansion._target_" in run.params
+
+
+def _items(run: TrackedRun, prefix: str, without: Sequence[str] = ()) -> Items:
+    names = sorted(name.removeprefix(prefix) for name in run.params if name.startswith(prefix))
+    return tuple((name, run.params[prefix + name]) for name in names if name not in without)
