@@ -123,30 +123,41 @@ def as_image(row: np.ndarray, image_shape: Sequence[int]) -> np.ndarray:
 
 
 def bracket(
-    radii: np.ndarray, distances: Mapping[str, np.ndarray], path: Path, *, title: str, largest: float | None = None
+    radii: np.ndarray, distances: Mapping[str, np.ndarray], path: Path, *, title: str, mark: float | None = None
 ) -> Path:
     """Certified accuracy (a lower bound) and attacked accuracy (an upper bound) over the L2 radius.
 
     ``radii`` are certified radii (0 for misclassified points); each array of ``distances`` holds, per example, the L2
-    distortion at which an attack broke it (0 if it was wrong before, infinity if it stood).
+    distance of the nearest adversarial point known (0 if it was wrong before, infinity if it stood). ``mark`` is a
+    radius worth a line.
     """
     plt = _pyplot()
-    finite = np.concatenate([d[np.isfinite(d)] for d in distances.values()] + [radii])
-    edge = largest or max(0.1, float(np.quantile(finite, 0.99)) * 1.1 if finite.size else 1.0)
-    grid = np.linspace(0, edge, 200)
-    certified = np.array([(radii[radii > 0] >= r).sum() / len(radii) for r in grid])
+    known = np.concatenate([d[np.isfinite(d)] for d in distances.values()] + [radii[np.isfinite(radii)]])
+    edge = max(0.1, 1.05 * float(known.max(initial=0.0)), 1.05 * (mark or 0.0))
+    grid = np.linspace(0, edge, 400)
+    certified = np.array([np.mean((radii > 0) & (radii >= r)) for r in grid])
+    accuracy = {name: np.array([np.mean(values > r) for r in grid]) for name, values in distances.items()}
+    upper = np.min([np.ones_like(grid), *accuracy.values()], axis=0)
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
-    axes.plot(grid, 100 * certified, label="certified (lower bound)", color="tab:green")
-    upper = np.ones_like(grid)
-    for name, values in distances.items():
-        accuracy = np.array([np.mean(values > r) for r in grid])
-        axes.plot(grid, 100 * accuracy, label=f"under {name} (upper bound)", linestyle="--")
-        upper = np.minimum(upper, accuracy)
-    axes.fill_between(
-        grid, 100 * certified, 100 * np.maximum(upper, certified), alpha=0.15, color="tab:gray", label="unknown"
-    )
+    unknown = 100 * np.maximum(upper, certified)
+    axes.fill_between(grid, 100 * certified, unknown, alpha=0.15, color="tab:gray", linewidth=0, label="unknown")
+    for (name, values), style in zip(accuracy.items(), ("-", "--", ":", "-.") * len(accuracy)):
+        axes.plot(grid, 100 * values, color="tab:red", linestyle=style, linewidth=1.6, label=f"attacked: {name}")
+    label = f"certified ({len(radii)} points)"
+    axes.plot(grid, 100 * certified, color="tab:green", linewidth=2, label=label)
+    if mark is not None:
+        axes.axvline(mark, color="0.4", linewidth=0.8, linestyle=":")
+        axes.annotate(
+            "L2 cap",
+            (mark, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -11),
+            textcoords="offset points",
+            fontsize=8,
+            color="0.4",
+        )
     axes.set(title=title, xlabel="L2 radius", ylabel="accuracy [%]", ylim=(0, 101), xlim=(0, edge))
-    axes.legend()
+    axes.legend(fontsize=8)
     return _save(figure, path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
@@ -26,7 +28,7 @@ def no_attack_beats_the_certificate(context: CheckContext) -> Verdict:
     for result in [context.attacked.result, *(part.result for part in context.parts)]:
         # Distances are rounded in their last place, certificates are rounded down: a hair is no contradiction.
         beaten = max(beaten, int((result.success & (result.distortion_l2 < own * (1 - 1e-6))).sum()))
-    evidence = {"certified_points": int((radii > 0).sum()), "beaten_by_the_run": beaten}
+    evidence: dict[str, Any] = {"certified_points": int((radii > 0).sum()), "beaten_by_the_run": beaten}
     if beaten:
         return failed(f"{beaten} adversarial examples lie inside their certified radius", **evidence)
     if not (radii > 0).any():

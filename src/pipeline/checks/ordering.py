@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
@@ -110,7 +112,7 @@ def _against_gradients(context: CheckContext, part: Part) -> Verdict:
     return passed(f"PGD-L2 breaks what {part.name} broke within the cap ({len(rows)} points tried)", **evidence)
 
 
-def _pgd_at(cap: float, steps: int = 20):  # noqa: ANN202
+def _pgd_at(cap: float, steps: int = 20) -> Any:
     from attacks import PGD
 
     return PGD(epsilon=cap, norm="l2", steps=steps, step_size=cap / 5)
@@ -156,7 +158,7 @@ def _near(context: CheckContext, part: Part) -> Verdict:
     told = any("no adversarial example" in note for note in part.result.notes)
     rows = context.closest(part.standing(context.cap), 32)
     missed = int(broken_by(_pgd_at(context.cap), context, rows).sum())
-    evidence = {f"{part.name}_unsuccessful": failures, "l2_cap": context.cap}
+    evidence: dict[str, Any] = {f"{part.name}_unsuccessful": failures, "l2_cap": context.cap}
     if failures and not told:
         return failed(f"{part.name} found nothing for {failures} points and does not say so", **evidence)
     verdict = judge("PGD-L2 at the cap", missed, len(rows), len(context.y), tolerance=_CAP_TOLERANCE, **evidence)

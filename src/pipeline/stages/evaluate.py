@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipeline.cache import Entry
 from pipeline.checks import Check, CheckContext, run_checks
 from pipeline.data import Dataset
 from pipeline.stages.attack import Attacked
+from pipeline.stages.bracket import Bracket, bracket
 from pipeline.stages.plan import checks_level
 from pipeline.stages.train import Trained
 from pipeline.stages.tune import Tuned
@@ -19,24 +21,28 @@ from pipeline.stages.tune import Tuned
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Metrics (accuracies are fractions), stepped curves, per-example certified L2 radii and the checks."""
+    """Metrics (accuracies are fractions), stepped curves, certified L2 radii of all test points, bracket and checks."""
 
     metrics: dict[str, float]
     curves: dict[str, list[tuple[int, float]]]
     radii: np.ndarray
+    bracket: Bracket
     checks: list[Check] = field(default_factory=list)
 
     def to_entry(self) -> Entry:
         """As a cache entry."""
         checks = [asdict(check) for check in self.checks]
-        return Entry({"metrics": self.metrics, "curves": self.curves, "checks": checks}, {"radii": self.radii})
+        arrays = {"radii": self.radii, "bracket.rows": self.bracket.rows, "bracket.nearest": self.bracket.nearest}
+        return Entry({"metrics": self.metrics, "curves": self.curves, "checks": checks}, arrays)
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Evaluated:
         """From a cache entry."""
         curves = {name: [(int(s), float(v)) for s, v in points] for name, points in entry.values["curves"].items()}
         checks = [Check(**check) for check in entry.values["checks"]]
-        return cls(entry.values["metrics"], curves, entry.arrays["radii"], checks)
+        rows, radii = entry.arrays["bracket.rows"], entry.arrays["radii"]
+        around = Bracket(rows, entry.arrays["bracket.nearest"], radii[rows])
+        return cls(entry.values["metrics"], curves, radii, around, checks)
 
 
 def evaluate(cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained, attacked: Attacked) -> Evaluated:
@@ -44,7 +50,9 @@ def evaluate(cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained, att
     model = trained.model
     clean_correct = model.predict(data.X_test) == data.y_test
     radii = np.asarray(model.certified_radius(data.X_test, data.y_test), dtype=np.float64)
-    metrics = _clean_metrics(cfg, data, clean_correct, radii) | _attack_metrics(cfg, attacked, radii)
+    around = bracket(data, trained, attacked, radii)
+    metrics = _clean_metrics(cfg, data, clean_correct, radii) | _attack_metrics(cfg, attacked)
+    metrics |= _bracket_metrics(around, cfg.evaluation.l2_cap)
     metrics |= {
         "tune_seconds": tuned.seconds,
         "train_seconds": trained.seconds,
@@ -53,9 +61,11 @@ def evaluate(cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained, att
     if tuned.cv_accuracy is not None:
         metrics["cv_accuracy"] = tuned.cv_accuracy
     context = CheckContext(cfg=cfg, data=data, tuned=tuned, trained=trained, attacked=attacked, radii=radii)
+    started = time.perf_counter()
     checks = run_checks(context, checks_level(cfg))
+    metrics["checks_seconds"] = time.perf_counter() - started
     metrics["checks_failed"] = float(sum(check.status == "fail" for check in checks))
-    return Evaluated(metrics, _curves(data, trained, attacked), radii, checks)
+    return Evaluated(metrics, _curves(data, trained, attacked), radii, around, checks)
 
 
 def _clean_metrics(cfg: DictConfig, data: Dataset, correct: np.ndarray, radii: np.ndarray) -> dict[str, float]:
@@ -67,7 +77,18 @@ def _clean_metrics(cfg: DictConfig, data: Dataset, correct: np.ndarray, radii: n
     }
 
 
-def _attack_metrics(cfg: DictConfig, attacked: Attacked, radii: np.ndarray) -> dict[str, float]:
+def _bracket_metrics(around: Bracket, cap: float) -> dict[str, float]:
+    """Both bounds at the L2 cap and the gap between them, on the same points."""
+    lower, upper = around.lower(cap), around.upper(cap)
+    return {
+        "certified_accuracy_at_l2_cap": lower,
+        "bracket_upper_at_l2_cap": upper,
+        "bracket_gap_at_l2_cap": upper - lower,
+        "bracket_points": float(len(around.rows)),
+    }
+
+
+def _attack_metrics(cfg: DictConfig, attacked: Attacked) -> dict[str, float]:
     result, cap = attacked.result, cfg.evaluation.l2_cap
     correct_before = ~attacked.clean_wrong
     broken = result.success & correct_before
@@ -84,9 +105,6 @@ def _attack_metrics(cfg: DictConfig, attacked: Attacked, radii: np.ndarray) -> d
     distances = result.distortion_l2[broken]
     metrics["distortion_l2_median"] = float(np.median(distances)) if broken.any() else 0.0
     metrics["distortion_l2_mean"] = float(distances.mean()) if broken.any() else 0.0
-    certified = float(np.mean(radii[attacked.rows] >= cap))
-    metrics["certified_accuracy_at_l2_cap"] = certified
-    metrics["bracket_gap_at_l2_cap"] = metrics["accuracy_at_l2_cap"] - certified
     return metrics
 
 

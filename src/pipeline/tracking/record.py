@@ -178,7 +178,13 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         test_rows=rows,
         labels=results.data.y_test[rows],
     )
-    np.savez_compressed(folder / "certificates" / "radii.npz", radii=results.evaluated.radii)
+    around = results.evaluated.bracket
+    np.savez_compressed(
+        folder / "certificates" / "radii.npz",
+        radii=results.evaluated.radii,
+        bracket_rows=around.rows,
+        bracket_nearest=around.nearest,
+    )
 
 
 def _safe(override: str) -> str:
@@ -219,9 +225,11 @@ def draw(cfg: DictConfig, results: Results, folder: Path) -> None:
             folder / "gallery.png",
             title=f"{title} (scores)",
         )
-    distances = np.where(result.success, result.distortion_l2, np.inf)
-    attacks = {cfg.attack.name: distances} if cfg.attack.name != "none" else {}
-    figures.bracket(evaluated.radii, attacks, folder / "bracket.png", title=title)
+    around = evaluated.bracket
+    attacks = {f"nearest adversarial point found ({len(around.rows)} points)": around.nearest}
+    if len(around.rows) < len(rows) and cfg.attack.name != "none":
+        attacks[f"{cfg.attack.name} ({len(rows)} points)"] = np.where(result.success, result.distortion_l2, np.inf)
+    figures.bracket(evaluated.radii, attacks, folder / "bracket.png", title=title, mark=cfg.evaluation.l2_cap)
 
 
 def _git_commit() -> str | None:
