@@ -50,4 +50,45 @@ class PGDConf(AttackConf):
     restarts: int = setting(1, ge=1)
 
 
-ATTACKS: dict[str, type] = {"none": NoAttackConf, "fgsm": FGSMConf, "pgd": PGDConf}
+@dataclass
+class CarliniWagnerConf(AttackConf):
+    """Minimum-norm L2 attack; ``initial_const: null`` is found by the warm start."""
+
+    _target_: str = "attacks.CarliniWagner"
+    binary_search_steps: int = setting(9, ge=1)
+    steps: int = setting(100, ge=1)
+    learning_rate: float = setting(0.01, gt=0)
+    confidence: float = setting(0.0, ge=0)
+    initial_const: float | None = setting(None, gt=0)
+    abort_early: bool = True
+    warm_start: bool = True
+    warm_steps: int = setting(30, ge=1)
+    restarts: int = setting(3, ge=0)
+
+
+@dataclass
+class ZOOConf(AttackConf):
+    """Black-box, minimum-norm; ``max_queries`` counts score queries per example."""
+
+    _target_: str = "attacks.ZOO"
+    max_queries: int = setting(200_000, ge=1)
+    coordinates: int = setting(128, ge=1)
+    h: float = setting(1e-4, gt=0)
+    learning_rate: float = setting(0.01, gt=0)
+    beta1: float = setting(0.9, ge=0, lt=1)
+    beta2: float = setting(0.999, ge=0, lt=1)
+    binary_search_steps: int = setting(3, ge=1)
+    steps: int = setting(1000, ge=1)
+    confidence: float = setting(0.0, ge=0)
+    initial_const: float | None = setting(None, gt=0)
+    patience: int = setting(4, ge=1)
+    restarts: int = setting(1, ge=0)
+
+
+ATTACKS: dict[str, type] = {
+    "none": NoAttackConf,
+    "fgsm": FGSMConf,
+    "pgd": PGDConf,
+    "cw": CarliniWagnerConf,
+    "zoo": ZOOConf,
+}

@@ -1,0 +1,169 @@
+"""One sweep on the digits, looked at from every side: what the contract says must be in a run is in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SWEEP = ("-m", "model=adv_svm_c,adv_svm_d", "attack=pgd,zoo", "dataset.max_train=150", "evaluation.max_attacked=12")
+METRICS = """clean_accuracy robust_accuracy certified_accuracy attack_success_rate distortion_l2_median distortion_l2_mean
+distortion_linf_max accuracy_at_l2_cap queries_mean cv_accuracy n_test n_attacked tune_seconds train_seconds attack_seconds
+checks_failed""".split()
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pipeline.run", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
+    folder = tmp_path_factory.mktemp("sweep")
+    return folder, run(folder, *SWEEP)
+
+
+@pytest.fixture(scope="module")
+def client(swept):
+    from mlflow import MlflowClient
+
+    folder, done = swept
+    assert done.returncode == 0, done.stdout + done.stderr
+    return MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
+
+
+@pytest.fixture(scope="module")
+def runs(client):
+    experiment = client.get_experiment_by_name("advsvm")
+    return client.search_runs([experiment.experiment_id])
+
+
+@pytest.fixture(scope="module")
+def experiments(runs):
+    return [r for r in runs if r.data.tags["role"] == "experiment"]
+
+
+def test_the_sweep_ends_with_its_table_and_the_way_to_the_ui(swept):
+    _, done = swept
+    assert done.returncode == 0
+    assert "adv_svm_c" in done.stdout
+    assert "4 jobs: 4 finished" in done.stdout
+    assert "make ui" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_one_flat_run_per_job_and_one_summary(runs, experiments):
+    assert len(experiments) == 4
+    assert len(runs) == 5
+    assert all("mlflow.parentRunId" not in r.data.tags for r in runs)
+    assert len({r.data.tags["sweep"] for r in runs}) == 1
+    assert {r.info.status for r in runs} == {"FINISHED"}
+
+
+def test_a_run_has_the_contracts_metrics(experiments):
+    for run_ in experiments:
+        assert set(METRICS) <= set(run_.data.metrics)
+        for name in ("clean_accuracy", "robust_accuracy", "certified_accuracy", "accuracy_at_l2_cap"):
+            assert 0 <= run_.data.metrics[name] <= 1
+        assert run_.data.metrics["robust_accuracy"] <= run_.data.metrics["clean_accuracy"] + 0.1
+        assert run_.data.metrics["n_attacked"] == 12
+
+
+def test_a_run_has_the_contracts_params_and_tags(experiments):
+    for run_ in experiments:
+        assert {"model.C", "model.step", "attack.chunk_size", "dataset.name", "tune.folds", "seed"} <= set(run_.data.params)
+        assert {"run_signature", "dataset", "model", "attack", "seed", "stage_reuse", "host"} <= set(run_.data.tags)
+        name = f"{run_.data.tags['model']} · {run_.data.tags['attack']} · digits_1v7 · seed 0"
+        assert run_.info.run_name == name
+        assert "mlflow.note.content" in run_.data.tags
+        assert run_.inputs.dataset_inputs[0].dataset.name == "digits_1v7"
+    assert len({r.data.tags["run_signature"] for r in experiments}) == 4
+
+
+def test_curves_are_stepped_metrics(client, experiments):
+    for run_ in experiments:
+        for name in ("test_error", "adversarial_test_error"):
+            points = client.get_metric_history(run_.info.run_id, name)
+            assert [p.step for p in points] == list(range(1, 16)), name
+
+
+def test_a_run_has_the_contracts_artifacts(client, experiments):
+    for run_ in experiments:
+        names = set()
+
+        def walk(path, run_id=run_.info.run_id, names=names):
+            for item in client.list_artifacts(run_id, path):
+                names.add(item.path)
+                if item.is_dir:
+                    walk(item.path)
+
+        walk(None)
+        assert {"config/config.yaml", "config/overrides.yaml", "tuning/cv_results.csv", "checks.json"} <= names
+        assert {"adversarial/examples.npz", "certificates/radii.npz", "model/MLmodel"} <= names
+        assert {"figures/training_curve.png", "figures/tuning.png", "figures/gallery.png"} <= names
+        assert not [n for n in names if n.endswith((".pkl", ".pickle", ".joblib", ".pt"))]
+
+
+def test_attacks_share_the_tuning_and_the_training(experiments):
+    """Order of execution: pgd computes, zoo reuses (or the other way round)."""
+    for model in ("adv_svm_c", "adv_svm_d"):
+        reuse = [r.data.tags["stage_reuse"] for r in experiments if r.data.tags["model"] == model]
+        assert sorted(reuse) == ["none", "tune,train"]
+
+
+def test_the_model_loads_as_pyfunc_and_predicts_as_recorded(swept, client, experiments):
+    import mlflow
+
+    folder, _ = swept
+    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlruns/mlflow.db")
+    run_ = experiments[0]
+    model = mlflow.pyfunc.load_model(f"runs:/{run_.info.run_id}/model")
+    local = client.download_artifacts(run_.info.run_id, "adversarial/examples.npz")
+    stored = np.load(local, allow_pickle=False)
+    predicted = model.predict(stored["examples"])
+    assert np.array_equal(predicted != stored["labels"], stored["success"])
+
+
+def test_the_summary_run_holds_table_and_figures(client, runs):
+    summary = next(r for r in runs if r.data.tags["role"] == "summary")
+    assert "| adv_svm_c |" in summary.data.tags["mlflow.note.content"]
+    names = {item.path for item in client.list_artifacts(summary.info.run_id)}
+    assert {"table_digits_1v7.md", "figures"} <= names
+
+
+def test_the_same_command_again_reuses_every_run_and_says_so(swept, client, runs):
+    folder, first = swept
+    again = run(folder, *SWEEP)
+    assert again.returncode == 0
+    assert again.stdout.count("reused run") == 4
+    assert "4 jobs: 4 reused" in again.stdout
+    assert _table(again.stdout) == _table(first.stdout)
+    after = client.search_runs([runs[0].info.experiment_id])
+    assert {r.info.run_id for r in after} == {r.info.run_id for r in runs}
+
+
+def test_rerun_on_request_repeats_a_finished_run_with_the_same_numbers(swept, client, experiments):
+    folder, _ = swept
+    one = next(r for r in experiments if r.data.tags["model"] == "adv_svm_c" and r.data.tags["attack"] == "pgd")
+    done = run(folder, *(a for a in SWEEP if a.startswith(("dataset", "eval"))), "on_existing=rerun")
+    assert done.returncode == 0
+    twins = client.search_runs(
+        [one.info.experiment_id], filter_string=f"tags.run_signature = '{one.data.tags['run_signature']}'"
+    )
+    assert len(twins) == 2
+    assert twins[0].data.metrics == twins[1].data.metrics
+
+
+def test_job_outcomes_are_left_in_the_sweeps_folder(swept):
+    folder, _ = swept
+    files = sorted((folder / "multirun").glob("*/*/*/result.json"))
+    assert len(files) >= 4
+    assert json.loads(files[0].read_text())["metrics"]["n_attacked"] == 12
+
+
+def _table(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("│")]
