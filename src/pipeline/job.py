@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import shutil
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from pipeline.cores import job_threads, limit_threads
 from pipeline.errors import UserError
 from pipeline.validation import validate
 
 if TYPE_CHECKING:
     from pipeline.stages.plan import Plan
+    from pipeline.tracking.bundle import RunBundle
     from pipeline.tracking.record import Results
     from pipeline.tracking.store import TrackingStore
 
@@ -63,6 +65,11 @@ def labels_of(cfg: DictConfig) -> dict[str, Any]:
     return {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": cfg.attack.name, "seed": cfg.seed}
 
 
+def stages_folder(cfg: DictConfig) -> Path:
+    """Where finished stages are kept."""
+    return Path(cfg.cache.folder or Path(cfg.tracking.folder) / "stages")
+
+
 def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> Outcome:
     """Run one experiment, or report the finished run that has the same signature.
 
@@ -72,11 +79,13 @@ def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> 
     validate(cfg)
     with terminated_as_exception(), no_space_as_user_error():
         _limit_threads(cfg)
-        from pipeline.tracking.store import open_store, prepare_folder
+        from pipeline.tracking.bundle import send_pending
+        from pipeline.tracking.store import open_store, prepare
 
-        prepare_folder(cfg.tracking.folder)
+        prepare(cfg.tracking)
         fingerprint = _fingerprint(cfg)
         store = open_store(cfg.tracking)
+        send_pending(store)
         return _run(cfg, overrides, sweep, fingerprint, store)
 
 
@@ -84,22 +93,25 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
     from pipeline.cache import StageStore
     from pipeline.stages.plan import plan
     from pipeline.tracking import runs
+    from pipeline.tracking.bundle import RunBundle
     from pipeline.tracking.record import identity_tags, run_name
 
-    stages = StageStore(cfg.cache.folder or Path(cfg.tracking.folder) / "stages")
+    stages = StageStore(stages_folder(cfg))
     keys = plan(cfg, fingerprint)
     # Held for the whole job: the same job started twice computes once, and the second one reports the first.
-    with stages.lock("run", keys.signature):
+    with stages.running(keys.signature, keys.entries):
         if cfg.on_existing == "reuse":
             finished = runs.find_finished(store, keys.signature)
             if finished is not None:
                 return _reuse(cfg, finished, sweep, store)
-        runs.bury_dead(store, keys.signature)
-        run_id = runs.start(store, run_name(cfg), identity_tags(cfg, keys.signature, sweep) | _job_tags())
+        runs.bury_dead(store, keys.signature, stages)
+        tags = identity_tags(cfg, keys.signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
+        run_id = runs.start(store, run_name(cfg), tags)
         log.info("%s  (run %s)", run_name(cfg), run_id[:8])
         try:
             results = _compute(cfg, _load_data(cfg), stages, keys)
-            return _finish(cfg, results, run_id, overrides, store, keys.signature)
+            bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
+            return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
             reason = "cancelled (SIGTERM)" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
             _end_quietly(store, run_id, "KILLED", reason)
@@ -158,9 +170,9 @@ def _compute(cfg: DictConfig, data: Any, stages: Any, keys: Plan) -> Results:
 
 
 def _finish(
-    cfg: DictConfig, results: Results, run_id: str, overrides: list[str], store: TrackingStore, signature: str
+    cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list[str], store: TrackingStore
 ) -> Outcome:
-    from pipeline.tracking.bundle import RunBundle, upload
+    from pipeline.tracking.bundle import upload
     from pipeline.tracking.record import record
     from pipeline.tracking.store import masked
 
@@ -168,15 +180,13 @@ def _finish(
     failed = [check for check in evaluated.checks if check.status == "fail"]
     for check in failed:
         log.warning("  check   %s failed: %s", check.id, check.message)
-    bundle = RunBundle(store.folder / "pending" / signature, run_id)
-    shutil.rmtree(bundle.folder, ignore_errors=True)
-    bundle.folder.mkdir(parents=True)
+    bundle.start_afresh()
     strict_failure = None
     if cfg.strict and failed:
         strict_failure = f"strict=true and {len(failed)} checks failed: {', '.join(c.id for c in failed)}"
         bundle.status, bundle.tags["reason"] = "FAILED", strict_failure
     record(cfg, results, bundle, overrides)
-    outcome = Outcome("finished", labels_of(cfg), run_id, metrics=evaluated.metrics, curves=evaluated.curves)
+    outcome = Outcome("finished", labels_of(cfg), bundle.run_id, metrics=evaluated.metrics, curves=evaluated.curves)
     outcome.checks = {check.id: check.status for check in evaluated.checks}
     try:
         upload(bundle, store)
@@ -240,16 +250,13 @@ def _say(stage: str, seconds: float, reused: list[str], more: str = "") -> None:
 
 
 def _limit_threads(cfg: DictConfig) -> None:
-    if cfg.compute.threads is not None:
-        import torch
-
-        torch.set_num_threads(cfg.compute.threads)
+    threads = job_threads(cfg.compute.threads)
+    if threads is not None:
+        limit_threads(threads)
 
 
 def _job_tags() -> dict[str, str]:
-    """Where to find the job's logs: its folder, and on a cluster its id and node."""
-    import os
-
+    """Where to find the job's logs: its folder, and on a cluster its id, its node and the file with its output."""
     from hydra.core.hydra_config import HydraConfig
 
     tags = {}
@@ -258,6 +265,11 @@ def _job_tags() -> dict[str, str]:
     for tag, variable in (("slurm_job_id", "SLURM_JOB_ID"), ("slurm_node", "SLURMD_NODENAME")):
         if os.environ.get(variable):
             tags[tag] = os.environ[variable]
+    if os.environ.get("SUBMITIT_FOLDER"):
+        from submitit import JobEnvironment
+
+        environment = JobEnvironment()
+        tags |= {"submitit_job_id": environment.job_id, "log_path": str(environment.paths.stdout)}
     return tags
 
 
@@ -294,6 +306,8 @@ def no_space_as_user_error() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "disk is full" in str(error):
+        # SQLite and safetensors say it in words of their own.
+        words = ("disk is full", "No space left on device")
+        if getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words):
             raise UserError("no space left on the disk: free some, or move tracking.folder or cache.folder") from error
         raise

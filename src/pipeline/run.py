@@ -19,6 +19,7 @@ from pipeline.cores import available_cores
 from pipeline.job import Outcome, Terminated, labels_of, run_job
 from pipeline.messages import one_line
 from pipeline.paths import conf_dir
+from pipeline.tracking.store import without_credentials
 from pipeline.tracking.view import how_to_open
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ def _task(cfg: DictConfig) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point of the command line; errors meant for the user are one line, exit code 1."""
-    sys.argv[1:] = [_as_group(argument) for argument in sys.argv[1:]]
+    # A password leaves the command line before Hydra writes it into a folder or MLflow into an error message.
+    sys.argv[1:] = [without_credentials(_as_group(argument)) for argument in sys.argv[1:]]
     wants_traceback = os.environ.get(_FULL_ERROR) == "1"
     # Hydra raises instead of printing and exiting, so that all messages are made in one place: here.
     os.environ[_FULL_ERROR] = "1"

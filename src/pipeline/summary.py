@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import figures
-from pipeline.job import Outcome
+from pipeline.cache import StageStore
+from pipeline.job import Outcome, stages_folder
 from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
 from pipeline.tracking import runs
@@ -29,10 +30,12 @@ Table = dict[str, dict[str, Cell]]
 def close(sweep: Sweep, arguments: list[str]) -> int:
     """Show and log the summary of a sweep; the exit code is 1 if a job failed."""
     results = outcomes(sweep)
-    store = open_store(sweep.cfg.tracking)
     tables = make_tables(results, [varying(o) for o in row_suffixes(sweep)])
     command = "python -m pipeline.run " + shlex.join(arguments)
-    _print(sweep, results, tables, store, command)
+    _print(sweep, results, tables, command)
+    store = open_store(sweep.cfg.tracking)
+    runs.bury_abandoned(store, sweep.id, StageStore(stages_folder(sweep.cfg)))
+    _print_links(sweep, store)
     _log(sweep, results, tables, store, command)
     return 0 if all(outcome.ok for outcome in results) else 1
 
@@ -100,7 +103,7 @@ def _all_columns(table: Table) -> list[str]:
     return [c for c in seen if c != "certified"] + ["certified"]
 
 
-def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str) -> None:
+def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], command: str) -> None:
     from rich.table import Table as RichTable
 
     out = console()
@@ -135,6 +138,12 @@ def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store
         out.print(
             f"  the same command computes what is missing: {command}", markup=False, highlight=False, soft_wrap=True
         )
+    if count["pending"]:
+        out.print("  pending runs are computed and kept: python -m pipeline.sync uploads them", highlight=False)
+
+
+def _print_links(sweep: Sweep, store: TrackingStore) -> None:
+    out = console()
     if store.is_server:
         base = store.uri.rstrip("/")
     else:

@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from pipeline.job import RESULT_FILE, Outcome
 
@@ -38,8 +39,20 @@ class SweepCallback(Callback):
     def __init__(self, **kwargs: Any):
         super().__init__()
 
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called before Hydra writes the configuration of a single run down."""
+        _hide_credentials(config)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called in a job, after Hydra wrote its configuration down; only a YAML file can have put a secret there."""
+        secret = urlsplit(config.tracking.uri or "").password
+        if secret and config.hydra.output_subdir:
+            for file in (Path(config.hydra.runtime.output_dir) / config.hydra.output_subdir).glob("*.yaml"):
+                file.write_text(file.read_text().replace(f":{secret}@", ":***@"))
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called in the driver, before the launcher starts jobs anywhere."""
+        _hide_credentials(config)
         from pipeline.tracking.store import open_store
         from pipeline.validation import validate
 
@@ -49,6 +62,14 @@ class SweepCallback(Callback):
         folder = Path(config.hydra.sweep.dir).absolute()
         SweepCallback.started = Sweep(current_id() or "sweep", folder, jobs, cfg)
         open_store(cfg.tracking)
+
+
+def _hide_credentials(config: DictConfig) -> None:
+    from pipeline.tracking.store import take_credentials
+
+    if config.tracking.uri:
+        with read_write(config):
+            config.tracking.uri = take_credentials(config.tracking.uri)
 
 
 def _job_config(config: DictConfig) -> DictConfig:

@@ -40,7 +40,10 @@ class PatientJoblib(JoblibLauncher):
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         from pipeline import sweep
+        from pipeline.cores import available_cores, share_out
 
+        workers = int(self.joblib["n_jobs"])
+        share_out(min(available_cores() if workers < 0 else workers, len(job_overrides)))
         try:
             return super().launch(job_overrides, initial_job_idx)
         except TerminatedWorkerError:
@@ -143,9 +146,10 @@ class PatientLocal(_PatientSubmitit, LocalLauncher):
     """Processes of this machine, as many at once as its cores allow."""
 
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
-        from pipeline.cores import available_cores
+        from pipeline.cores import available_cores, share_out
 
-        slots = max(1, available_cores() // int(self.params.get("cpus_per_task") or 1))
+        cpus = share_out(len(calls), cores_per_job=int(self.params.get("cpus_per_task") or 1))
+        slots = max(1, available_cores() // cpus)
         waiting = list(calls)
 
         def submit() -> bool:

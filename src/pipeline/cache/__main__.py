@@ -6,8 +6,9 @@ import argparse
 import re
 import sys
 import time
+from pathlib import Path
 
-from pipeline.cache.store import StageStore
+from pipeline.cache.store import StageStore, StoredEntry
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -17,37 +18,45 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.cache", description=main.__doc__)
     parser.add_argument("--folder", default="mlruns/stages", help="the cache folder (default: %(default)s)")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--remove-older", metavar="AGE", type=_age, help="remove what was not used for AGE: 12h, 30d, 2w"
-    )
+    group.add_argument("--remove-older", metavar="AGE", type=_age, help="remove what was not used for AGE: 12h, 30d")
     group.add_argument("--remove-all", action="store_true", help="remove every entry")
     options = parser.parse_args(argv)
+    if not Path(options.folder).is_dir():
+        print(f"{options.folder}: nothing here (--folder says where finished stages are)")
+        return 0
     store = StageStore(options.folder)
     stored = list(store.entries())
     if options.remove_all or options.remove_older is not None:
-        limit = time.time() - (options.remove_older or 0)
-        chosen = [e for e in stored if options.remove_all or e.last_used < limit]
-        removed = [e for e in chosen if store.remove(e)]
-        store.sweep_leftovers()
-        kept = len(chosen) - len(removed)
-        print(f"removed {len(removed)} of {len(stored)} entries, {_size(sum(e.bytes for e in removed))}")
-        if kept:
-            print(f"{kept} kept: a running job holds them")
-        return 0
-    _show(stored, options.folder)
+        _remove(store, stored, 0.0 if options.remove_all else options.remove_older)
+    else:
+        _show(stored, store.in_use(), options.folder)
     return 0
 
 
-def _show(stored: list, folder: str) -> None:
+def _remove(store: StageStore, stored: list[StoredEntry], age: float) -> None:
+    limit = time.time() - age
+    chosen = [e for e in stored if age == 0 or e.last_used < limit]
+    held = store.in_use()
+    removed = [e for e in chosen if store.remove(e, held)]
+    store.sweep_leftovers(age)
+    print(f"removed {len(removed)} of {len(stored)} entries, {_size(sum(e.bytes for e in removed))}")
+    if len(removed) < len(chosen):
+        print(f"{len(chosen) - len(removed)} kept: a running job holds them")
+
+
+def _show(stored: list[StoredEntry], held: set[tuple[str, str]], folder: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("stage", "entries", "size", "last used", title=f"{folder}: {_size(sum(e.bytes for e in stored))}")
+    table = Table("stage", "entries", "in use", "size", "last used")
     for stage in sorted({e.stage for e in stored}):
         here = [e for e in stored if e.stage == stage]
         last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.last_used for e in here)))
-        table.add_row(stage, str(len(here)), _size(sum(e.bytes for e in here)), last)
-    Console().print(table)
+        busy = sum((e.stage, e.key) in held for e in here)
+        table.add_row(stage, str(len(here)), str(busy), _size(sum(e.bytes for e in here)), last)
+    print(f"{folder}: {len(stored)} entries, {_size(sum(e.bytes for e in stored))}")
+    if stored:
+        Console().print(table)
 
 
 def _age(text: str) -> float:

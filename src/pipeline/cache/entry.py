@@ -33,7 +33,7 @@ def write(entry: Entry, folder: Path) -> None:
     from safetensors.numpy import save_file
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name[:16]}-", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         arrays = {name: np.asarray(array, order="C") for name, array in entry.arrays.items()}
         save_file(arrays, temporary / _ARRAYS)
@@ -45,9 +45,13 @@ def write(entry: Entry, folder: Path) -> None:
             "values": values,
         }
         (temporary / _HEADER).write_text(json.dumps(header))
-        if folder.exists():  # a damaged entry being rebuilt: the lock is held, nobody reads it now
-            shutil.rmtree(folder)
-        temporary.rename(folder)
+        if folder.exists():  # a damaged entry being rebuilt: moved away first, a reader sees one or the other
+            damaged = temporary.with_name(f"{temporary.name}-damaged")
+            folder.rename(damaged)
+            temporary.rename(folder)
+            shutil.rmtree(damaged, ignore_errors=True)
+        else:
+            temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -55,6 +59,7 @@ def write(entry: Entry, folder: Path) -> None:
 
 def read(folder: Path) -> Entry:
     """Read and verify an entry; raises :class:`DamagedEntry` when a byte is not as written."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
@@ -68,7 +73,7 @@ def read(folder: Path) -> Entry:
         if not intact:
             raise DamagedEntry(f"{folder.name}: the checksum does not match")
         return Entry(json.loads(values), load_file(folder / _ARRAYS))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise DamagedEntry(f"{folder.name}: {error}") from error
 
 

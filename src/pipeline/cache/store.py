@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,6 +20,8 @@ from pipeline.cache import entry as entries
 from pipeline.cache.entry import DamagedEntry, Entry
 
 log = logging.getLogger(__name__)
+
+_RUNS, _USES = "run", ".uses.json"
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,46 @@ class StageStore:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
+    @cached_property
+    def identity(self) -> str:
+        """A name that no other store has. Who holds a lock of this store knows that no other holder lives."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / ".identity"
+        with FileLock(self.folder / ".identity.lock"):
+            if not file.is_file() or not file.read_text().strip():
+                temporary = file.with_suffix(".new")
+                temporary.write_text(uuid.uuid4().hex)
+                temporary.replace(file)
+            return file.read_text().strip()
+
     def lock(self, stage: str, key: str) -> FileLock:
         """The lock that guards one entry."""
         home = self.folder / stage
         home.mkdir(parents=True, exist_ok=True)
         return FileLock(home / f"{key}.lock")
+
+    @contextmanager
+    def running(self, signature: str, uses: dict[str, str]) -> Iterator[None]:
+        """Hold a run: one process at a time, and the entries in ``uses`` (stage → key) stay until it ends."""
+        lock = self.lock(_RUNS, signature)
+        self._acquire(lock, "the same job runs in another process; waiting for it")
+        note = self.folder / _RUNS / f"{signature}{_USES}"
+        try:
+            note.write_text(json.dumps(uses))
+            yield
+        finally:
+            note.unlink(missing_ok=True)
+            lock.release()
+
+    def is_running(self, signature: str) -> bool:
+        """Whether a living process holds this run."""
+        lock = self.lock(_RUNS, signature)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
 
     def get_or_compute(self, stage: str, key: str, compute: Callable[[], Entry]) -> tuple[Entry, bool]:
         """Return the entry and whether it was reused; concurrent callers compute it once and wait."""
@@ -50,11 +91,7 @@ class StageStore:
         if found is not None:
             return found, True
         lock = self.lock(stage, key)
-        try:
-            lock.acquire(timeout=1.0)
-        except Timeout:
-            log.info("%s: another job is computing this stage; waiting for it", stage)
-            lock.acquire()
+        self._acquire(lock, f"{stage}: another job is computing this stage; waiting for it")
         try:
             found = self.load(stage, key)
             if found is not None:
@@ -64,6 +101,14 @@ class StageStore:
             return entry, False
         finally:
             lock.release()
+
+    @staticmethod
+    def _acquire(lock: FileLock, message: str) -> None:
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            log.info("  %s", message)
+            lock.acquire(poll_interval=0.2)
 
     def load(self, stage: str, key: str) -> Entry | None:
         """A verified entry, or None when it is absent or damaged (then it will be rebuilt)."""
@@ -76,31 +121,60 @@ class StageStore:
             if folder.is_dir():  # not merely removed by a clean-up while we read
                 log.warning("%s: a stored result is damaged and is computed again (%s)", stage, damage)
             return None
-        os.utime(folder)  # "last used", for cleaning up by age
+        with suppress(OSError):  # removed meanwhile, or a store that may only be read: what was read is whole
+            os.utime(folder)  # "last used", for cleaning up by age
         return entry
 
     def entries(self) -> Iterator[StoredEntry]:
-        """All entries, stage by stage."""
+        """All entries, stage by stage; one that goes while we look is left out."""
         for folder in sorted(self.folder.glob("*/*/")):
             if folder.name.startswith("."):
                 continue
-            size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
-            yield StoredEntry(folder.parent.name, folder.name, folder, size, folder.stat().st_mtime)
+            try:
+                size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
+                yield StoredEntry(folder.parent.name, folder.name, folder, size, folder.stat().st_mtime)
+            except FileNotFoundError:
+                continue
 
-    def remove(self, stored: StoredEntry) -> bool:
+    def in_use(self) -> set[tuple[str, str]]:
+        """(stage, key) of every entry that a running job holds."""
+        held: set[tuple[str, str]] = set()
+        for note in (self.folder / _RUNS).glob(f"*{_USES}"):
+            if not self.is_running(note.name.removesuffix(_USES)):
+                continue  # left by a killed process
+            try:
+                held |= set(json.loads(note.read_text()).items())
+            except (OSError, ValueError):
+                continue
+        return held
+
+    def remove(self, stored: StoredEntry, in_use: set[tuple[str, str]] | None = None) -> bool:
         """Remove an entry unless a running job holds it; returns whether it went."""
+        if (stored.stage, stored.key) in (self.in_use() if in_use is None else in_use):
+            return False
         try:
             with self.lock(stored.stage, stored.key).acquire(timeout=0):
-                shutil.rmtree(stored.folder)
+                # Renamed first: a reader finds the whole entry or none.
+                gone = stored.folder.with_name(f".{stored.key}-removed-{uuid.uuid4().hex[:8]}")
+                stored.folder.rename(gone)
+                shutil.rmtree(gone)
         except (Timeout, FileNotFoundError):
             return False
         return True
 
     def sweep_leftovers(self, older_than: float = 3600.0) -> int:
-        """Remove temporary folders that a killed process left behind; returns how many."""
+        """Remove what killed processes left behind half-written; returns how many folders."""
         count = 0
         for folder in self.folder.glob("*/.*-*/"):
-            if time.time() - folder.stat().st_mtime > older_than:
-                shutil.rmtree(folder, ignore_errors=True)
-                count += 1
+            key = folder.name[1:].split("-")[0]
+            try:
+                with self.lock(folder.parent.name, key).acquire(timeout=0):
+                    if time.time() - folder.stat().st_mtime >= older_than:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        count += 1
+            except (Timeout, FileNotFoundError):
+                continue
+        for note in (self.folder / _RUNS).glob(f"*{_USES}"):
+            if not self.is_running(note.name.removesuffix(_USES)):
+                note.unlink(missing_ok=True)
         return count

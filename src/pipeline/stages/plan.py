@@ -31,6 +31,11 @@ class Plan:
         """The last key of the chain."""
         return self.evaluate
 
+    @property
+    def entries(self) -> dict[str, str]:
+        """Stage → key of everything the run may load or leave behind."""
+        return {"tune": self.tune, "train": self.train, "attack": self.attack, "evaluate": self.evaluate}
+
 
 def checks_level(cfg: DictConfig) -> str:
     """``checks: auto`` resolved: everything for the suite, the cheap ones otherwise."""
@@ -53,20 +58,28 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     tune_settings = _plain(cfg.tune)
     tuned = {name for name in _TUNED if cfg.tune.enabled and name in model}
     fixed = {name: value for name, value in model.items() if name not in tuned}
+    own_model, own_attack = _home(cfg.model), _home(cfg.attack)
     if cfg.tune.enabled:
         tune = stage_key(
-            "tune", {"model": fixed, "tune": tune_settings}, fingerprint, ("models", "pipeline.stages.tune")
+            "tune", {"model": fixed, "tune": tune_settings}, fingerprint, ("models", own_model, "pipeline.stages.tune")
         )
     else:
         tune = fingerprint
-    train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", "pipeline.stages.train"))
+    train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", own_model, "pipeline.stages.train"))
     attack_settings = {"attack": _plain(cfg.attack), "max_attacked": attack_limit(cfg), "seed": cfg.seed}
-    attack = stage_key("attack", attack_settings, train, ("models", "attacks", "pipeline.stages.attack"))
+    attack = stage_key(
+        "attack", attack_settings, train, ("models", own_model, "attacks", own_attack, "pipeline.stages.attack")
+    )
     # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
     judged = {name: value for name, value in _plain(cfg.evaluation).items() if not name.startswith("max_attacked")}
     evaluation = {"evaluation": judged, "checks": checks_level(cfg), "strict": cfg.strict}
     code = ("models", "attacks", "pipeline.checks", "pipeline.stages.bracket", "pipeline.stages.evaluate")
     return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, code))
+
+
+def _home(node: DictConfig) -> str:
+    """Top-level package or module of what a node builds: its code is part of the key, also when it is a user's own."""
+    return str(node._target_).split(".")[0]
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:

@@ -7,13 +7,18 @@ A run is first written to disk whole, then sent. When the store cannot be reache
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from pipeline.tracking.store import TrackingStore
+
+log = logging.getLogger(__name__)
 
 _DOCUMENT = "run.json"
 # Limits of one call to MLflow.
@@ -26,6 +31,9 @@ class RunBundle:
 
     folder: Path
     run_id: str
+    name: str
+    uri: str  # of the store the run was started in, without credentials
+    logged_at: int = field(default_factory=lambda: int(time.time() * 1000))  # ms; the same however often it is sent
     status: str = "FINISHED"
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -41,6 +49,17 @@ class RunBundle:
     def model(self) -> Path:
         """Folder of the saved model."""
         return self.folder / "model"
+
+    def start_afresh(self) -> None:
+        """Empty the folder: what a killed process may have left there was never complete."""
+        with self.lock():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+
+    def lock(self) -> FileLock:
+        """Held while the bundle is sent: by its job, or by another one that found it waiting."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
 
     def write(self) -> None:
         """Write the document that makes the folder a bundle (last, so that a half-written one is not taken for one)."""
@@ -64,15 +83,47 @@ def pending(folder: Path) -> list[Path]:
 
 
 def upload(bundle: RunBundle, store: TrackingStore) -> None:
-    """Log everything to the run and end it; the folder is removed when all of it has arrived."""
+    """Send the bundle and end its run; safe to repeat after a failure half-way, and when somebody else was quicker."""
+    with bundle.lock():
+        if (bundle.folder / _DOCUMENT).is_file():
+            _send(bundle, store)
+            shutil.rmtree(bundle.folder)
+
+
+def send_pending(store: TrackingStore) -> list[str]:
+    """Send the bundles in the store's folder that were meant for it; returns the names of the runs that arrived.
+
+    Bundles that another process is sending are left to it, and a failure is not ours to report: the bundle stays.
+    """
+    sent = []
+    for folder in pending(store.folder):
+        try:
+            bundle = RunBundle.read(folder)
+            if bundle.uri != store.uri:
+                continue
+            with bundle.lock().acquire(timeout=0):
+                if (folder / _DOCUMENT).is_file():
+                    _send(bundle, store)
+                    shutil.rmtree(folder)
+                    sent.append(bundle.name)
+                    log.info("uploaded a run that was waiting: %s", bundle.name)
+        except Timeout:
+            continue
+        except Exception as error:
+            log.warning("a waiting run could not be uploaded (%s): %s stays", type(error).__name__, folder)
+    return sent
+
+
+def _send(bundle: RunBundle, store: TrackingStore) -> None:
+    """Log everything to the run and end it. MLflow ignores a metric it has: same key, step, value and time."""
     from mlflow.entities import Metric, Param, RunTag
 
-    client, run_id = store.client, bundle.run_id
-    now = int(time.time() * 1000)
+    client = store.client
+    run_id = bundle.run_id = _find_or_create(bundle, store)
     params = [Param(key, value) for key, value in bundle.params.items()]
     for start in range(0, len(params), _PARAMS_PER_CALL):
         client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL])
-    metrics = [Metric(key, value, now, step) for key, value, step in bundle.metrics]
+    metrics = [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics]
     for start in range(0, len(metrics), _METRICS_PER_CALL):
         client.log_batch(run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in bundle.tags.items()])
@@ -83,8 +134,22 @@ def upload(bundle: RunBundle, store: TrackingStore) -> None:
     if bundle.model.is_dir():
         _log_model(store, bundle)
     # Last: a run counts as finished only when everything is there.
-    client.set_terminated(run_id, bundle.status)
-    shutil.rmtree(bundle.folder)
+    client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
+
+
+def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
+    """The bundle's run; a server that lost it (or another server) gets a new one."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return store.client.get_run(bundle.run_id).info.run_id
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    run = store.client.create_run(
+        store.experiment_id, start_time=bundle.logged_at, tags=bundle.tags, run_name=bundle.name
+    )
+    return run.info.run_id
 
 
 def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> None:

@@ -7,9 +7,12 @@ import platform
 import time
 from typing import Any
 
+from pipeline.cache import StageStore
 from pipeline.tracking.store import TrackingStore
 
+STAGE_STORE = "stage_store"  # tag: whose locks say whether the run's process lives
 _REASON_LENGTH = 4000  # MLflow refuses longer tag values
+_SILENT = "the process ended without a word (killed or out of memory)"
 
 
 def find_finished(store: TrackingStore, signature: str) -> Any | None:
@@ -42,15 +45,27 @@ def end(store: TrackingStore, run_id: str, status: str, reason: str | None = Non
     store.client.set_terminated(run_id, status)
 
 
-def bury_dead(store: TrackingStore, signature: str) -> None:
+def bury_dead(store: TrackingStore, signature: str, stages: StageStore) -> None:
     """Mark runs of this signature as KILLED whose process is gone (kill -9 leaves them RUNNING).
 
-    Called while the signature's lock is held, so no living job of ours can be among them; a run of another host is
-    left alone because its process cannot be looked up from here.
+    Called while the signature's lock is held: a run that was started under the same lock cannot be alive. Process ids
+    are no help (they are given out again, and mean nothing on another host); a run of another stage store, on a
+    machine that shares only the tracking server with us, is left alone.
     """
-    found = store.client.search_runs(
-        [store.experiment_id], filter_string=f"tags.run_signature = '{signature}' and attributes.status = 'RUNNING'"
+    for run in _running(store, f"tags.run_signature = '{signature}'"):
+        if run.data.tags.get(STAGE_STORE) == stages.identity:
+            end(store, run.info.run_id, "KILLED", _SILENT)
+
+
+def bury_abandoned(store: TrackingStore, sweep: str, stages: StageStore) -> None:
+    """At the end of a sweep: mark its RUNNING runs as KILLED whose lock nobody holds."""
+    for run in _running(store, f"tags.sweep = '{sweep}' and tags.role = 'experiment'"):
+        tags = run.data.tags
+        if tags.get(STAGE_STORE) == stages.identity and not stages.is_running(tags["run_signature"]):
+            end(store, run.info.run_id, "KILLED", _SILENT)
+
+
+def _running(store: TrackingStore, condition: str) -> list[Any]:
+    return store.client.search_runs(
+        [store.experiment_id], filter_string=f"{condition} and attributes.status = 'RUNNING'"
     )
-    for run in found:
-        if run.data.tags.get("host") == platform.node():
-            end(store, run.info.run_id, "KILLED", "the process ended without a word (killed or out of memory)")

@@ -6,11 +6,12 @@ import logging
 import os
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from filelock import FileLock
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PROBE_SECONDS = 5.0
+_PROBE_SECONDS, _PROBE_LIMIT = 4.0, 8.0
+_USERNAME, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,24 @@ def open_store(tracking: Any) -> TrackingStore:
     to create an experiment would log into "Default": both happen under one file lock here, and every run is started
     with an explicit experiment id.
     """
-    folder = prepare_folder(tracking.folder)
-    if tracking.uri:
-        _quicken_failures()
-        probe(tracking.uri)
-        uri = tracking.uri
-    else:
-        uri = f"sqlite:///{folder / 'mlflow.db'}"
-        _refuse_damaged(folder / "mlflow.db")
+    folder, uri = prepare(tracking)
     _quiet()
     with FileLock(folder / ".store.lock"):
         experiment_id = _experiment(uri, tracking.experiment, None if tracking.uri else folder / "artifacts")
     return TrackingStore(uri, experiment_id, folder)
+
+
+def prepare(tracking: Any) -> tuple[Path, str]:
+    """Make sure, in seconds and before any computing, that the store can be used; returns its folder and address."""
+    folder = prepare_folder(tracking.folder)
+    if tracking.uri:
+        _quicken_failures()
+        uri = take_credentials(tracking.uri)
+        probe(uri)
+        return folder, uri
+    database = folder / "mlflow.db"
+    _refuse_damaged(database)
+    return folder, f"sqlite:///{database}"
 
 
 def prepare_folder(folder: str | Path) -> Path:
@@ -88,19 +96,56 @@ def masked(uri: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
 
 
+def take_credentials(uri: str) -> str:
+    """The address without user and password, which move to MLflow's own variables in the environment.
+
+    MLflow quotes the address in its error messages; there it must not hold a secret.
+    """
+    parts = urlsplit(uri)
+    if parts.username is None and parts.password is None:
+        return uri
+    for variable, value in ((_USERNAME, parts.username), (_PASSWORD, parts.password)):
+        if value is not None:
+            os.environ[variable] = unquote(value)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
+
+
+def without_credentials(argument: str) -> str:
+    """A command line argument as it may be shown and stored: ``tracking.uri=http://user:secret@host`` loses the secret.
+
+    User and password move to the environment, where jobs of every launcher find them.
+    """
+    match = re.fullmatch(r"(\+*tracking\.uri=)(['\"]?)(https?://[^'\"]+@[^'\"]*)(['\"]?)", argument)
+    return f"{match[1]}{match[2]}{take_credentials(match[3])}{match[4]}" if match else argument
+
+
 def probe(uri: str) -> None:
     """Raise within seconds when the server does not answer; MLflow itself would retry for minutes."""
     import requests
 
     if not re.match(r"https?://", uri):
         raise UserError(f"tracking.uri must start with http:// or https://; got {masked(uri)}")
+
+    def ask() -> int:
+        login = (os.environ.get(_USERNAME, ""), os.environ.get(_PASSWORD, "")) if _USERNAME in os.environ else None
+        address = f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/search"
+        return requests.post(address, json={"max_results": 1}, auth=login, timeout=_PROBE_SECONDS).status_code
+
+    # In a thread, because looking up a name knows no time limit.
+    pool = ThreadPoolExecutor(1)
     try:
-        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=_PROBE_SECONDS)
-    except requests.RequestException as error:
+        code = pool.submit(ask).result(_PROBE_LIMIT)
+    except (requests.RequestException, TimeoutError) as error:
         reason = type(error).__name__
         raise UserError(f"tracking.uri: no MLflow server answers at {masked(uri)} ({reason})") from None
-    if not answer.ok:
-        raise UserError(f"tracking.uri: {masked(uri)} answers {answer.status_code}; is it an MLflow server?")
+    finally:
+        pool.shutdown(wait=False)
+    if code in (401, 403):
+        raise UserError(f"tracking.uri: {masked(uri)} asks for a login: set {_USERNAME} and {_PASSWORD}")
+    if code >= 500:
+        raise UserError(f"tracking.uri: the server at {masked(uri)} is in trouble (HTTP {code}); see its log")
+    if code >= 400:
+        raise UserError(f"tracking.uri: {masked(uri)} answers {code}; is it an MLflow server?")
 
 
 def _experiment(uri: str, name: str, artifacts: Path | None) -> str:
