@@ -25,7 +25,8 @@ TEST = (
     "Differences are paired by seed; a claim holds when the two-sided 95 % t-interval of their mean lies on the "
     "claimed side of zero, does not hold when it lies on the other side, and is within noise when it contains zero. "
     "A claim with several comparisons holds if all of them do and does not hold if any does not. "
-    "One seed gives no verdict. No correction for the number of comparisons; the interval covers seeds, not the choice of the test points."
+    "One seed gives no verdict. No correction for the number of comparisons; the "
+    "interval covers seeds, not the choice of the test points."
 )
 
 

@@ -44,7 +44,9 @@ def distortions_of(cell: Cell, section: Section, published_mean: float | None, r
     quantiles = np.quantile(moved, [0.1, 0.5, 0.9]) if moved.size else np.zeros(3)
     success, queries = cell.stat("attack_success_rate"), stat(cell.values("queries_mean").values())
     return Distortions(
-        *(float(q) for q in quantiles),
+        q10=float(quantiles[0]),
+        median=float(quantiles[1]),
+        q90=float(quantiles[2]),
         success_rate=success.mean if success else float("nan"),
         queries=queries.mean if queries else float("nan"),
         matching_budget=_budget(distances, published_mean),

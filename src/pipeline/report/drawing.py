@@ -71,7 +71,7 @@ def _style(colours: dict[str, str]) -> Iterator[Any]:
     text = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colours["text"])
     ground = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), colours["ground"])
     soft = {"axes.edgecolor": colours["soft"], "grid.color": colours["soft"]}
-    more = {
+    more: dict[str, Any] = {
         "font.size": 9.5,
         "axes.titlesize": 10,
         "legend.frameon": False,
@@ -79,5 +79,6 @@ def _style(colours: dict[str, str]) -> Iterator[Any]:
         "svg.hashsalt": "advsvm",
         "axes.prop_cycle": plt.cycler(color=list(CYCLE)),
     }
-    with plt.rc_context(text | ground | soft | more):
+    settings: Any = text | ground | soft | more
+    with plt.rc_context(settings):
         yield plt

@@ -51,7 +51,7 @@ def brackets(section: Section, folder: Path, reader: Reader) -> Figure | None:
         return figure
 
     caption = (
-        "The truth lies in the grey area: no perturbation shorter than the radius can break more points than certified, "
+        "The truth lies in the grey area: no perturbation within the radius breaks a certified point, "
         "and an attack did break as many as the dashed lines say. First seed; certified on all test points, attacks on "
         "the points they got."
     )
