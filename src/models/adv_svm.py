@@ -194,7 +194,7 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
             )
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class only ({self.classes_[0]!r}): a classifier needs two")
+            raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
         return X, self._signs(y)
 
     def _signs(self, y) -> np.ndarray:
@@ -202,7 +202,7 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         y = np.asarray(y).ravel()
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
-            raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not in classes_ {self.classes_!r}")
+            raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes_.tolist()}")
         return np.where(y == self.classes_[1], 1.0, -1.0)
 
     def _seed(self) -> int:

@@ -158,9 +158,7 @@ def _choose(
     best = scores.settings[best_row]
     if certified is not None and not certified.any():
         messages = [*messages, f"No setting certifies any row at radius {radius:g}: chosen by accuracy instead."]
-    on_edge = [
-        name for name, values in offered.items() if len(values) > 1 and best[name] in (min(values), max(values))
-    ]
+    on_edge = [name for name, values in offered.items() if len(values) > 1 and best[name] in (min(values), max(values))]
     for name in on_edge:
         end = "smallest" if best[name] == min(offered[name]) else "largest"
         messages = [

@@ -1,13 +1,14 @@
 """k-fold cross-validation of a whole grid of `AdvSVM` settings in one pass over the data.
 
-Features, kernel values and batches do not depend on (C, step), so all settings train together as columns, and the folds
-too: a batch takes the same number of rows from every fold, and a column ignores the rows of the fold it leaves out. With
-batches of B·k/(k-1) rows every column sees B rows per iteration, exactly as if it were trained alone.
+Features, kernel values and batches do not depend on (C, step), so all settings train together as columns, and the
+folds too: a batch takes the same number of rows from every fold, and a column ignores the rows of the fold it leaves
+out. With batches of B·k/(k-1) rows every column sees B rows per iteration, exactly as if it were trained alone.
 """
 
 import warnings
 from dataclasses import dataclass
 from itertools import product
+from typing import cast
 
 import numpy as np
 import torch
@@ -129,7 +130,7 @@ def cross_validate_columns(
         settings,
         by_setting(_accuracy(record, signs, numbers, fold_of)),
         certified,
-        by_setting(record.diverged).any(1),
+        np.asarray(by_setting(record.diverged).any(1)),
     )
 
 
@@ -206,8 +207,9 @@ def _radii(
     gamma = space.gammas[width]
     shape = margins.shape
 
-    def spread(values: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(values, shape).ravel()
+    def spread(values: np.ndarray) -> float:
+        # One value per point where a single model has one for all: the bounds are elementwise.
+        return cast(float, np.broadcast_to(values, shape).ravel())
 
     if isinstance(expansion, RandomFeatureSum):
         curvature = spread(expansion.curvature_estimates(torch.from_numpy(columns)).numpy())

@@ -69,9 +69,10 @@ class RandomFeatureSum(LiveExpansion):
         for number, weights in self.live_blocks():
             block = stream.block(number)
             weights = weights[:, columns].to(dtype)
+            downward = -weights.t().contiguous()
             for rows in chunks(len(X), self.n_features * len(columns), at_least=16):
                 angles = block.angles(X[rows], scale)
-                slopes = torch.sin(angles)[:, None, :] * -weights.t()
+                slopes = torch.sin(angles)[:, None, :] * downward
                 gradients[rows].view(-1, X.shape[1]).addmm_(
                     slopes.view(-1, self.n_features), block.frequencies.t(), alpha=scale
                 )

@@ -144,6 +144,7 @@ class SupportVectorSum(LiveExpansion):
         gamma = self.space.gammas[int(columns[0]) // (self.n_columns // len(self.space.gammas))]
         vectors, weights = self.live()
         vectors, weights = vectors.to(dtype), weights[:, columns].to(dtype)
+        across = weights.t().contiguous()
         norms = torch.einsum("ij,ij->i", vectors, vectors)
         scores = torch.zeros(len(X), len(columns), dtype=dtype)
         gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
@@ -152,7 +153,7 @@ class SupportVectorSum(LiveExpansion):
         for rows in chunks(len(X), len(vectors) * len(columns), at_least=16):
             squared = self.space.squared_distances(X[rows], vectors, norms_b=norms)
             values = self.space.kernel.from_squared_distance_(squared.clone(), gamma)
-            slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * weights.t()
+            slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * across
             # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
             torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
             gradients[rows].view(-1, X.shape[1]).addmm_(slopes.view(-1, len(vectors)), vectors, alpha=-2.0)

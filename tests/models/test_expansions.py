@@ -1,0 +1,196 @@
+"""The three expansions against the naive algorithm, and the promises they share."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
+from models.expansions.base import negligible
+from models.kernels import KERNELS, RBF
+from models.training import Columns, RowSource, shuffled_batches, train
+from oracles_models import kernel_matrix, naive_feature_training, naive_training
+
+EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
+GAMMA = 2.0
+
+
+def problem(n=120, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    return X, np.where(X[:, 0] + X[:, 1] ** 2 > 0.9, 1.0, -1.0)
+
+
+def space(d=5, kernel="rbf", gammas=(GAMMA,), dtype=torch.float64, seed=3):
+    return KernelSpace(KERNELS[kernel](), gammas, d, dtype, seed)
+
+
+def one_column(C=2.0, step=0.2, penalty=0.05, **settings):
+    return Columns(np.array([C]), np.array([step]), np.array([penalty]), **settings)
+
+
+def fit(expansion, X, signs, batches, columns, where=None, **settings):
+    where = space(X.shape[1]) if where is None else where
+    live = expansion.begin(where, len(columns))
+    return live, train(live, RowSource(X, where.dtype), signs, batches, columns, **settings)
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("proximal", [False, True])
+@pytest.mark.parametrize("diminishing", [False, True])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_support_vectors_follow_the_naive_algorithm(kernel, proximal, diminishing, passes):
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, passes, 0)
+    columns = one_column(proximal=proximal, diminishing=diminishing)
+    live, _ = fit(SupportVectors(), X, signs, batches, columns, space(kernel=kernel))
+    K = kernel_matrix(kernel, X, X, GAMMA)
+    iterates = naive_training(
+        K, signs, batches, C=2.0, step=0.2, penalty=0.05, proximal=proximal, diminishing=diminishing
+    )
+    points = torch.from_numpy(X)
+    np.testing.assert_allclose(live.scores(points)[:, 0], K @ iterates[-1], atol=1e-10)
+    np.testing.assert_allclose(live.staged_scores(points), iterates @ K, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("name", ["doubly_stochastic", "fixed_features"])
+def test_random_features_follow_the_naive_algorithm(kernel, name):
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, 2, 0)
+    expansion = DoublyStochastic(n_features=32) if name == "doubly_stochastic" else FixedFeatures(n_features=32)
+    live, record = fit(expansion, X, signs, batches, one_column(), space(kernel=kernel))
+    points = torch.from_numpy(X)
+
+    def features(i):
+        block = live.stream.block(i if name == "doubly_stochastic" else 0)
+        return np.sqrt(2 / 32) * block.angles(points, live.space.kernel.frequency_scale(GAMMA)).cos().numpy()
+
+    gram = kernel_matrix(kernel, X, X, GAMMA)
+    scores, norm = naive_feature_training(features, gram, signs, batches, C=2.0, step=0.2, penalty=0.05)
+    np.testing.assert_allclose(live.scores(points)[:, 0], scores, atol=1e-9)
+    assert record.norms[-1, 0] == pytest.approx(norm, rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**20), C=st.floats(0.1, 20), step=st.floats(0.01, 1.5), penalty=st.floats(0, 0.3))
+def test_norm_recursion_equals_the_gram_matrix_norm(seed, C, step, penalty):
+    X, signs = problem(n=60, seed=seed)
+    live, record = fit(SupportVectors(), X, signs, shuffled_batches(60, 10, 2, seed), one_column(C, step, penalty))
+    assert np.sqrt(live.squared_norm()) == pytest.approx(record.norms[-1, 0], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_short_windows_change_nothing(expansion, passes, monkeypatch):
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 10, passes, 0)
+    whole, _ = fit(expansion, X, signs, batches, one_column())
+    monkeypatch.setattr(type(whole), "window_batches", lambda *_: 3)
+    short, _ = fit(expansion, X, signs, batches, one_column())
+    points = torch.from_numpy(X)
+    np.testing.assert_allclose(short.scores(points), whole.scores(points), atol=1e-10)
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_widths_train_together_as_they_do_alone(expansion, passes):
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, passes, 0)
+    columns = Columns(np.full(4, 2.0), np.array([0.1, 0.2, 0.1, 0.2]), np.full(4, 0.05))
+    both, _ = fit(expansion, X, signs, batches, columns, space(gammas=(1.0, 3.0)))
+    alone = Columns(np.full(2, 2.0), np.array([0.1, 0.2]), np.full(2, 0.05))
+    points = torch.from_numpy(X)
+    parts = [fit(expansion, X, signs, batches, alone, space(gammas=(g,)))[0].scores(points) for g in (1.0, 3.0)]
+    np.testing.assert_allclose(both.scores(points), torch.cat(parts, dim=1), atol=1e-10)
+
+
+def test_kernel_columns_beyond_their_budget_are_computed_again():
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, 3, 0)
+    ample, _ = fit(SupportVectors(), X, signs, batches, one_column())
+    tight, _ = fit(SupportVectors(cache_mb=0.04), X, signs, batches, one_column())
+    points = torch.from_numpy(X)
+    np.testing.assert_allclose(tight.scores(points), ample.scores(points), atol=1e-10)
+
+
+def test_regenerated_blocks_give_bit_equal_scores():
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, 1, 0)
+    points = torch.from_numpy(X)
+    kept, _ = fit(DoublyStochastic(n_features=32), X, signs, batches, one_column())
+    drawn, _ = fit(DoublyStochastic(n_features=32, cache_mb=0), X, signs, batches, one_column())
+    assert torch.equal(kept.scores(points), drawn.scores(points))
+    assert torch.equal(kept.scores_and_gradients(points)[1], drawn.scores_and_gradients(points)[1])
+
+
+def test_only_margin_violators_are_kept():
+    X, signs = problem(n=400)
+    live, record = fit(SupportVectors(), X, signs, shuffled_batches(400, 20, 1, 0), one_column(C=8.0))
+    assert live.n_support == record.violators.sum() < 400
+
+
+def test_rows_seen_again_are_merged():
+    X, signs = problem(n=40)
+    live, record = fit(SupportVectors(), X, signs, shuffled_batches(40, 10, 5, 0), one_column())
+    assert live.n_support <= 40 < record.violators.sum()
+
+
+def test_faded_support_vectors_leave_within_the_stated_bound():
+    X, signs = problem(n=2000)
+    where = space(dtype=torch.float32)
+    columns = one_column(step=0.5, penalty=0.0)
+    live, _ = fit(SupportVectors(), X, signs, shuffled_batches(2000, 20, 1, 0), columns, where)
+    vectors, weights = live.live()
+    assert len(vectors) < live.n_support / 2
+    everything = torch.zeros(live.n_support, 1, dtype=torch.float64)
+    for members, coefficients, later in zip(live.members, live.coefficients, live.later_decays()):
+        everything.index_add_(0, members, coefficients * later)
+    left_out = everything.abs().sum() - weights.abs().sum()
+    assert 0 < left_out <= 2.0**-24 * everything.abs().sum()
+
+
+def test_negligible_terms_together_stay_below_half_an_eps():
+    weights = torch.tensor([[1.0, 1.0], [1e-9, 1e-8], [3e-8, 0.0], [4e-8, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    assert negligible(weights, torch.float32).tolist() == [False, True, True, False, True]
+    assert negligible(weights, torch.float64).tolist() == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+def test_many_columns_have_the_gradients_of_each(expansion):
+    X, signs = problem()
+    batches = shuffled_batches(len(X), 16, 1, 0)
+    columns = Columns(np.array([1.0, 2.0, 4.0]), np.full(3, 0.1), np.full(3, 0.05))
+    live, _ = fit(expansion, X, signs, batches, columns)
+    points = torch.from_numpy(X[:9])
+    scores, gradients = live.scores_and_gradients(points, torch.tensor([0, 1, 2]))
+    for column in range(3):
+        alone = Columns(columns.C[[column]], columns.step[[column]], columns.penalty[[column]])
+        single, _ = fit(expansion, X, signs, batches, alone)
+        one_scores, one_gradients = single.scores_and_gradients(points)
+        np.testing.assert_allclose(scores[:, column], one_scores[:, 0], atol=1e-10)
+        np.testing.assert_allclose(gradients[:, column], one_gradients[:, 0], atol=1e-10)
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS[:2])
+def test_curvature_estimates_approach_the_rigorous_bound_from_below(expansion):
+    X, signs = problem()
+    live, _ = fit(expansion, X, signs, shuffled_batches(len(X), 16, 1, 0), one_column())
+    bound = live.curvature_bound()
+    estimate = float(live.curvature_estimates(torch.tensor([0]), iterations=200)[0])
+    assert estimate <= bound <= estimate * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"n_features": 0}, {"cache_mb": -1}])
+@pytest.mark.parametrize("kind", [DoublyStochastic, FixedFeatures])
+def test_impossible_settings_are_refused(kind, settings):
+    with pytest.raises(ValueError, match="expansion"):
+        kind(**settings)
+
+
+def test_a_zero_function_scores_zero():
+    points = torch.rand(4, 5, dtype=torch.float64)
+    for expansion in EXPANSIONS:
+        assert (expansion.begin(space(), 2).scores(points) == 0).all()
+    assert RBF().name == "rbf"

@@ -1,0 +1,72 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.features import FeatureStream
+from models.kernels import KERNELS
+from oracles_models import kernel_matrix
+
+
+def stream(kernel="rbf", d=6, m=256, seed=0, dtype=torch.float64, cache_mb=8.0):
+    return FeatureStream(KERNELS[kernel](), d, m, seed, dtype, cache_mb)
+
+
+def approximate_kernel(features, number, X, gamma):
+    block = features.block(number)
+    phi = np.sqrt(2 / features.n_features) * block.angles(X, features.kernel.frequency_scale(gamma)).cos()
+    return (phi @ phi.t()).numpy()
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**30), power=st.integers(6, 14))
+def test_features_converge_to_the_kernel_at_one_over_root_m(kernel, seed, power):
+    m = 2**power
+    X = np.random.default_rng(seed).random((10, 6))
+    exact = kernel_matrix(kernel, X, X, 1.5)
+    found = approximate_kernel(stream(kernel, m=m, seed=seed), 0, torch.from_numpy(X), 1.5)
+    # Each entry is a mean of m terms in [-2, 2] with variance at most 3/2, so its standard error is sqrt(1.5 / m).
+    assert np.abs(found - exact).max() < 6 * np.sqrt(1.5 / m)
+    assert np.sqrt(np.square(found - exact).mean()) < 2.5 * np.sqrt(1.5 / m)
+
+
+def test_a_block_depends_on_seed_and_number_alone():
+    one, other = stream(), stream()
+    for number in (5, 2, 0):
+        other.block(number)
+    assert torch.equal(one.block(2).frequencies, other.block(2).frequencies)
+    assert not torch.equal(one.block(2).frequencies, one.block(3).frequencies)
+    assert not torch.equal(one.block(2).frequencies, stream(seed=1).block(2).frequencies)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kept_and_redrawn_blocks_are_bit_equal(dtype):
+    kept, redrawn = stream(dtype=dtype), stream(dtype=dtype, cache_mb=0.0)
+    first = kept.block(3)
+    assert kept.block(3) is first
+    assert redrawn.block(3) is not redrawn.block(3)
+    assert all(torch.equal(a, b) for a, b in zip(first, redrawn.block(3)))
+
+
+def test_memory_budget_holds():
+    features = stream(d=64, m=1024, dtype=torch.float32, cache_mb=1.0)
+    for number in range(10):
+        features.block(number)
+    assert sum(block.n_bytes for block in features._kept.values()) <= 2**20
+    features.forget_except([])
+    assert not features._kept
+
+
+def test_both_precisions_use_the_same_features():
+    single, double = stream(dtype=torch.float32), stream(dtype=torch.float64)
+    assert torch.equal(single.block(1).frequencies.double(), double.block(1).frequencies)
+
+
+def test_a_pickled_stream_carries_no_blocks():
+    features = stream()
+    features.block(0)
+    assert len(pickle.dumps(features)) < 5000
