@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from models.expansions import DoublyStochastic, FixedFeatures, SupportVectors
     from models.grid import GridResult, grid_search
     from models.kernels import RBF, Laplacian
-    from models.persistence import load, save
+    from models.persistence import load, register, save
     from models.svc import KernelSVC
     from models.training import DivergenceWarning, PenaltyTooLargeWarning
 
@@ -30,6 +30,7 @@ __all__ = [
     "grid_search",
     "kernels",
     "load",
+    "register",
     "save",
 ]
 
@@ -47,6 +48,7 @@ _HOMES = {
     "SupportVectors": "expansions",
     "grid_search": "grid",
     "load": "persistence",
+    "register": "persistence",
     "save": "persistence",
 }
 

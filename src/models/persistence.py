@@ -21,7 +21,23 @@ TENSORS = "model.safetensors"
 DOCUMENT = "model.json"
 
 # The only classes a file may name: a model file can never make us import or run anything else.
+# `register` adds classes that the caller has imported itself.
 _MODULES = {"AdvSVM": "models.adv_svm", "AdvLinearSVM": "models.adv_linear_svm", "KernelSVC": "models.svc"}
+
+
+_REGISTERED: dict[str, type] = {}
+
+
+def register(model_class: type) -> type:
+    """Let `load` build models of a class of your own; usable as a decorator.
+
+    The class needs ``get_state() -> (meta, arrays)`` and the classmethod ``from_state(meta, arrays)``.
+    """
+    for method in ("get_state", "from_state"):
+        if not callable(getattr(model_class, method, None)):
+            raise ValueError(f"cannot save a {model_class.__name__}: it has no {method}")
+    _REGISTERED[model_class.__name__] = model_class
+    return model_class
 
 
 def save(model: Any, folder: str | os.PathLike) -> None:
@@ -32,7 +48,7 @@ def save(model: Any, folder: str | os.PathLike) -> None:
     """
     name = type(model).__name__
     if name not in _MODULES:
-        raise ValueError(f"cannot save a {name}: known models are {', '.join(sorted(_MODULES))}")
+        register(type(model))
     meta, arrays = model.get_state()
     tensors = save_tensors({key: np.ascontiguousarray(value) for key, value in arrays.items()})
     body = {
@@ -72,8 +88,7 @@ def load(folder: str | os.PathLike) -> Any:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
     arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}
-    model_class = getattr(import_module(_MODULES[body["class"]]), body["class"])
-    return model_class.from_state(body["meta"], arrays)
+    return _class_of(body["class"]).from_state(body["meta"], arrays)
 
 
 def encode_labels(labels: np.ndarray) -> dict[str, Any]:
@@ -102,9 +117,20 @@ def _read_document(path: Path) -> dict[str, Any]:
         )
     if body.pop("checksum", None) != _checksum(body):
         raise ValueError(f"{path} is damaged: its checksum does not match its content")
-    if body["class"] not in _MODULES:
-        raise ValueError(f"{path} holds a {body['class']!r}: known models are {', '.join(sorted(_MODULES))}")
+    if body["class"] not in _known():
+        raise ValueError(
+            f"{path} holds a {body['class']!r}: known models are {', '.join(_known())}; "
+            "models.register makes a class of your own known"
+        )
     return body
+
+
+def _known() -> list[str]:
+    return sorted({*_MODULES, *_REGISTERED})
+
+
+def _class_of(name: str) -> Any:
+    return _REGISTERED[name] if name in _REGISTERED else getattr(import_module(_MODULES[name]), name)
 
 
 def _read(path: Path) -> bytes:
