@@ -139,9 +139,14 @@ class CheckContext:
         among = np.arange(len(self.y)) if among is None else among
         return among if len(among) <= count else among[np.linspace(0, len(among) - 1, count).astype(int)]
 
-    def closest(self, among: np.ndarray, count: int) -> np.ndarray:
-        """The ``count`` positions of ``among`` with the smallest clean margin: the easiest to break."""
-        return np.sort(among[np.argsort(self.margins[among], kind="stable")[:count]])
+    def promising(self, among: np.ndarray, count: int) -> np.ndarray:
+        """At most ``count`` positions of ``among``: those with the smallest clean margin, and as many evenly spaced.
+
+        Small margins break first, unless the slope is small there too; a masked gradient shows at the large ones.
+        """
+        closest = among[np.argsort(self.margins[among], kind="stable")[: count // 2]]
+        others = np.setdiff1d(among, closest)
+        return np.union1d(closest, self.spread(count - count // 2, others))
 
     def fresh_model(self, **settings: Any) -> Any:
         """An unfitted model with the run's tuned settings; ``settings`` replace some of them."""

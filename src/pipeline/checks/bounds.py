@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
@@ -59,7 +57,7 @@ def _at_zero(context: CheckContext, part: Part) -> Verdict:
     if part.bounded:
         rows = context.spread(16)
         X, y = context.X[rows], context.y[rows]
-        result = dataclasses.replace(part.attack, epsilon=0.0, **_one_step(part.attack))(context.model, X, y)
+        result = part.changed(epsilon=0.0, **_one_step(part.attack))(context.model, X, y)
         clean, attacked = float(np.mean(context.model.predict(X) == y)), float(np.mean(~result.success))
         moved = float(np.abs(np.asarray(result.examples, dtype=np.float64) - X).max(initial=0.0))
     else:

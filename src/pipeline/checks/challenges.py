@@ -1,7 +1,7 @@
 """Cheap second opinions: other attacks tried on the points that an attack left standing.
 
-A point that one attack gives up on and a weaker one breaks shows that the first was not working. The points standing
-closest to the boundary are the ones to try: a few dozen of them say as much as the whole test set.
+A point that one attack gives up on and a weaker one breaks shows that the first was not working. A few dozen of the
+points standing, half of them with the smallest margins, say nearly as much as the whole test set.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -116,7 +115,7 @@ def _control(context: CheckContext, part: Part, plain: Any, rows: np.ndarray) ->
         setting = {"epsilon": factor * part.epsilon} if part.bounded else {}
         if setting and getattr(part.attack, "step_size", None) is not None:
             setting["step_size"] = factor * part.attack.step_size
-        examples = np.asarray(dataclasses.replace(part.attack, **setting)(plain, X, y).examples)
+        examples = np.asarray(part.changed(**setting)(plain, X, y).examples)
         # Judged by the plain model itself, not by what the attack says of its success.
         accuracies.append(float(np.mean(plain.predict(np.clip(examples, 0.0, 1.0)) == y)))
         if accuracies[-1] <= 0.5 * clean:
@@ -128,7 +127,7 @@ def _control(context: CheckContext, part: Part, plain: Any, rows: np.ndarray) ->
 
 
 def _run(context: CheckContext, part: Part, setting: dict[str, Any], rows: np.ndarray) -> Any:
-    return dataclasses.replace(part.attack, **setting)(context.model, context.X[rows], context.y[rows])
+    return part.changed(**setting)(context.model, context.X[rows], context.y[rows])
 
 
 def _accuracy(context: CheckContext, part: Part, result: Any, rows: np.ndarray | None) -> float:

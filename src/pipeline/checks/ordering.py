@@ -60,7 +60,7 @@ def _against_fgsm(context: CheckContext, part: Part) -> Verdict:
     if beside:
         rows, broken = standing, beside[0].result.success[standing]
     else:
-        rows = context.closest(standing, 32)
+        rows = context.promising(standing, 32)
         broken = broken_by(FGSM(epsilon=part.epsilon, norm=part.norm), context, rows)
     return judge("FGSM", int(broken.sum()), len(rows), len(context.y), tolerance=_POINTS)
 
@@ -92,7 +92,7 @@ def _accuracies_at_cap(context: CheckContext, white: list[Part], black: Part) ->
 
 
 def _against_queries(context: CheckContext, part: Part) -> Verdict:
-    rows = context.closest(part.standing(context.cap), 16)
+    rows = context.promising(part.standing(context.cap), 24)
     size = part.epsilon if part.bounded else context.cap
     broken = broken_by_queries(context, rows, size, part.norm)
     label = f"a descent on score queries ({part.norm} {size:.3g})"
@@ -128,7 +128,7 @@ def noise_is_weaker_than_the_attack(context: CheckContext) -> Verdict:
 
 
 def _against_noise(context: CheckContext, part: Part) -> Verdict:
-    rows = context.closest(part.standing(context.cap), 32)
+    rows = context.promising(part.standing(context.cap), 32)
     size = part.epsilon if part.bounded else context.cap
     broken = broken_by_noise(context, rows, np.full(len(rows), size), part.norm)
     label = f"random noise ({part.norm} {size:.3g})"
@@ -156,7 +156,7 @@ def minimum_norm_attacks_are_near(context: CheckContext) -> Verdict:
 def _near(context: CheckContext, part: Part) -> Verdict:
     failures = int((~part.result.success).sum())
     told = any("no adversarial example" in note for note in part.result.notes)
-    rows = context.closest(part.standing(context.cap), 32)
+    rows = context.promising(part.standing(context.cap), 32)
     missed = int(broken_by(_pgd_at(context.cap), context, rows).sum())
     evidence: dict[str, Any] = {f"{part.name}_unsuccessful": failures, "l2_cap": context.cap}
     if failures and not told:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+
+class NotApplicable(Exception):
+    """Raised inside a check that cannot be evaluated; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,12 @@ class Part:
     def norm(self) -> str:
         """``linf`` or ``l2``; unbounded attacks measure in L2."""
         return str(getattr(self.attack, "norm", "l2"))
+
+    def changed(self, **settings: Any) -> Any:
+        """The same attack with other settings."""
+        if not dataclasses.is_dataclass(self.attack) or isinstance(self.attack, type):
+            raise NotApplicable(f"{self.name} is no dataclass: it cannot be built again with {', '.join(settings)}")
+        return dataclasses.replace(self.attack, **settings)
 
     def standing(self, cap: float) -> np.ndarray:
         """Positions of the points it did not break: in its ball, or for an unbounded attack within the L2 ``cap``."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import Check, CheckContext, Verdict, failed
+from pipeline.checks.base import Check, CheckContext, Verdict, failed, skipped
+from pipeline.checks.parts import NotApplicable
 
 _FAMILIES = ("gradients", "bounds", "ordering", "effort", "certificates", "provenance", "training")
 LEVELS = ("off", "cheap", "full")
@@ -61,6 +62,8 @@ def run_check(entry: Registered, context: CheckContext, level: str = "full") -> 
         return Check(entry.id, "skipped", "costly: runs with checks=full, which attack=suite turns on")
     try:
         verdict = entry.run(context)
+    except NotApplicable as reason:
+        verdict = skipped(str(reason))
     except Exception as error:
         where = traceback.format_exc(limit=-3)
         verdict = failed(f"the check itself stopped: {type(error).__name__}: {error}", exception=where)

@@ -71,12 +71,15 @@ def _kernel_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
         "largest_change": moved,
         "scores_off_the_last_iterate": stray,
     }
+    problems = []
     if not evidence["natural_bit_for_bit"]:
-        return failed("epsilon=0 does not give the natural model", **evidence)
+        problems.append("epsilon=0 does not give the natural model")
     if moved == 0.0:
-        return failed(f"epsilon={epsilon:.3g} changes no score: the adversarial term does not reach them", **evidence)
+        problems.append(f"epsilon={epsilon:.3g} changes no score: the adversarial term does not reach them")
     if stray is not None and not stray <= 1e-3:
-        return failed("the scores are not those of the last iterate: a decay is missing", **evidence)
+        problems.append("the scores are not those of the last iterate: a decay is missing")
+    if problems:
+        return failed("; ".join(problems), **evidence)
     return passed("epsilon=0 is Natural bit for bit, and epsilon>0 changes the scores", **evidence)
 
 

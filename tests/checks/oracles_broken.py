@@ -1,0 +1,204 @@
+"""Models, attacks and certificates that are wrong on purpose, each in one way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
+from models import AdvSVM
+
+
+class Wrapped:
+    """An honest model behind the protocol; subclasses break one answer."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        self.classes_ = model.classes_
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def scores(self, X):
+        return self.model.scores(X)
+
+    def predict(self, X):
+        return self.classes_[(self.scores(X) > 0).astype(int)]
+
+    def scores_and_gradients(self, X):
+        return self.model.scores_and_gradients(X)
+
+    def probe(self, X, coords, h):
+        return self.model.probe(X, coords, h)
+
+
+class StretchedGradient(Wrapped):
+    """Gradients 1 % too long."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        return scores, 1.01 * gradients
+
+
+class ShuffledGradient(Wrapped):
+    """Gradients of the right length with their coordinates reversed."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        return scores, np.ascontiguousarray(gradients[:, ::-1])
+
+
+class HingeGradient(Wrapped):
+    """Gradients of the hinge loss: exactly 0 beyond the margin."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        margin = np.quantile(np.abs(scores), 0.25)
+        return scores, np.where((np.abs(scores) > margin)[:, None], 0.0, gradients)
+
+
+class NoisyScores(Wrapped):
+    """Another score at every call."""
+
+    rng = np.random.default_rng(0)
+
+    def scores(self, X):
+        scores = self.model.scores(X)
+        return scores * (1 + 1e-6 * self.rng.standard_normal(len(scores)))
+
+
+class OneClass(Wrapped):
+    """Positive everywhere: no attack can succeed on the positive class."""
+
+    def scores(self, X):
+        return np.abs(self.model.scores(X)) + 1.0
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        return np.abs(scores) + 1.0, gradients * np.sign(scores)[:, None].astype(gradients.dtype)
+
+
+class InflatedCertificate(Wrapped):
+    """Certified radii 10 % too large."""
+
+    def certified_radius(self, X, y):
+        return 1.1 * self.model.certified_radius(X, y)
+
+
+class UnseededSVM(AdvSVM):
+    """Trains with a seed of its own at every fit."""
+
+    draws = np.random.default_rng(0)
+
+    def fit(self, X, y, **kwargs):
+        self.random_state = int(self.draws.integers(2**31))
+        return super().fit(X, y, **kwargs)
+
+
+class UndecayedSVM(AdvSVM):
+    """The author's published code: test scores are summed without the decay."""
+
+    def fit(self, X, y, **kwargs):
+        super().fit(X, y, **kwargs)
+        self.expansion_.decays = [torch.ones_like(decay) for decay in self.expansion_.decays]
+        self.expansion_._live = None
+        return self
+
+
+class UndecayedScoresSVM(AdvSVM):
+    """Honest iterates, but the scores that are reported leave the decay out."""
+
+    def scores(self, X):
+        honest = self.expansion_.decays
+        try:
+            self.expansion_.decays, self.expansion_._live = [torch.ones_like(d) for d in honest], None
+            return super().scores(X)
+        finally:
+            self.expansion_.decays, self.expansion_._live = honest, None
+
+
+class NeverNaturalSVM(AdvSVM):
+    """Keeps a little adversarial training at epsilon = 0."""
+
+    def fit(self, X, y, **kwargs):
+        asked, self.epsilon = self.epsilon, max(self.epsilon, 0.01)
+        super().fit(X, y, **kwargs)
+        self.epsilon = asked
+        return self
+
+
+def _unchanged(model: Any, X: np.ndarray, y: np.ndarray, epsilon: float) -> AttackResult:
+    return replace(NoAttack()(model, X, y), attack="pgd", epsilon=epsilon)
+
+
+@dataclass(frozen=True)
+class IdlePGD(PGD):
+    """Returns its input unchanged."""
+
+    def __call__(self, model, X, y, **kwargs):
+        return _unchanged(model, X, y, self.epsilon)
+
+
+@dataclass(frozen=True)
+class TiringPGD(PGD):
+    """Gives up when it is given more than ten steps."""
+
+    def __call__(self, model, X, y, **kwargs):
+        return _unchanged(model, X, y, self.epsilon) if self.steps > 10 else super().__call__(model, X, y, **kwargs)
+
+
+@dataclass(frozen=True)
+class TimidFGSM(FGSM):
+    """Gives up in a large ball."""
+
+    def __call__(self, model, X, y, **kwargs):
+        far = self.epsilon > 0.3
+        return _unchanged(model, X, y, self.epsilon) if far else super().__call__(model, X, y, **kwargs)
+
+
+@dataclass(frozen=True)
+class StubbornFGSM(FGSM):
+    """Moves by 0.3, whatever its epsilon."""
+
+    def __call__(self, model, X, y, **kwargs):
+        return FGSM(epsilon=0.3)(model, X, y)
+
+
+@dataclass(frozen=True)
+class OutsidePGD(PGD):
+    """Forgets the box: as far again as PGD went."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = super().__call__(model, X, y, **kwargs)
+        examples = result.examples - 0.5 * self.epsilon
+        delta = examples.astype(float) - X
+        return replace(
+            result,
+            examples=examples,
+            distortion_l2=np.linalg.norm(delta, axis=1),
+            distortion_linf=np.abs(delta).max(axis=1),
+        )
+
+
+@dataclass(frozen=True)
+class FarCarliniWagner(CarliniWagner):
+    """Takes the first adversarial point it meets, far beyond the boundary."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = super().__call__(model, X, y, **kwargs)
+        points = X.copy()
+        for label in model.classes_:
+            rows, others = np.flatnonzero(y == label), X[(y != label) & (model.predict(X) == y)]
+            points[rows] = others[np.arange(len(rows)) % len(others)]
+        points[result.already_misclassified] = X[result.already_misclassified]
+        delta = points.astype(float) - X
+        return replace(
+            result,
+            examples=points,
+            scores=model.scores(points),
+            distortion_l2=np.linalg.norm(delta, axis=1),
+            distortion_linf=np.abs(delta).max(axis=1),
+        )

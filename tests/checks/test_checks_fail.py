@@ -1,0 +1,249 @@
+"""Every check fails on a run that breaks its promise: a check that cannot fail is a defect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import oracles_broken as broken
+import pytest
+
+from attacks import FGSM, PGD, CarliniWagner
+from pipeline.data.digests import row_digests
+from pipeline.stages.tune import Tuned, tune
+
+STRONG = 0.2  # an L∞ radius at which the digits models lose a good part of their accuracy
+
+
+@pytest.mark.parametrize("model", [broken.StretchedGradient, broken.ShuffledGradient, broken.HingeGradient])
+def test_broken_gradients_fail_01(make, judge, model):
+    check = judge("01", make(model=model))
+    assert check.status == "fail"
+    assert max(check.evidence["relative_error_along_gradient"], check.evidence["relative_error_by_coordinate"]) > 5e-3
+
+
+def test_noisy_scores_fail_02(make, judge):
+    assert judge("02", make(model=broken.NoisyScores)).status == "fail"
+
+
+def test_an_attack_that_ignores_the_box_fails_03(make, judge):
+    check = judge("03", make(by=broken.OutsidePGD(epsilon=STRONG)))
+    assert check.status == "fail"
+    assert "outside [0, 1]" in check.message
+    assert "is left" in check.message
+
+
+def test_misstated_distortions_fail_03(make, judge):
+    def understate(attacked):
+        return replace(attacked, result=replace(attacked.result, distortion_l2=0.5 * attacked.result.distortion_l2))
+
+    assert "misstated" in judge("03", make(alter=understate)).message
+
+
+def test_accuracy_above_clean_fails_04(make, judge):
+    """As in the paper's table, where an attacked accuracy is above the clean one."""
+    X_wrong = np.zeros(91, dtype=bool)
+    X_wrong[:3] = True
+
+    def repair(attacked):
+        return replace(attacked, clean_wrong=X_wrong)
+
+    check = judge("04", make(alter=repair))
+    assert check.status == "fail"
+    assert check.evidence["repaired"] == 3
+
+
+def test_success_that_is_none_fails_04(make, judge):
+    def boast(attacked):
+        return replace(attacked, result=replace(attacked.result, success=np.ones_like(attacked.result.success)))
+
+    assert judge("04", make(alter=boast)).status == "fail"
+
+
+def test_a_pgd_that_hardly_moves_fails_05(make, judge):
+    weak = PGD(epsilon=STRONG, steps=2, step_size=1e-4)
+    check = judge("05", make(by=weak))
+    assert check.status == "fail"
+    assert check.evidence["broken_by_the_other"] > 1
+
+
+def test_an_attack_that_tires_fails_06(make, judge):
+    assert judge("06", make(by=broken.TiringPGD(epsilon=STRONG))).status == "fail"
+
+
+def test_an_attack_weaker_in_a_larger_ball_fails_07(make, judge):
+    assert judge("07", make(by=broken.TimidFGSM(epsilon=STRONG))).status == "fail"
+
+
+def test_an_attack_that_moves_at_epsilon_zero_fails_08(make, judge):
+    assert judge("08", make(by=broken.StubbornFGSM(epsilon=STRONG))).status == "fail"
+
+
+def test_an_examples_free_of_charge_fail_08(make, judge):
+    def free(attacked):
+        return replace(attacked, result=replace(attacked.result, distortion_l2=0.0 * attacked.result.distortion_l2))
+
+    assert judge("08", make(by=CarliniWagner(steps=5, binary_search_steps=1), alter=free)).status == "fail"
+
+
+def test_a_model_of_one_class_fails_09(make, judge):
+    assert judge("09", make(model=broken.OneClass)).status == "fail"
+
+
+def test_masked_gradients_fail_10(make, judge):
+    check = judge("10", make("attack.epsilon=0.3", model=broken.HingeGradient))
+    assert check.status == "fail"
+    assert "score queries" in check.message
+
+
+def test_a_black_box_stronger_than_gradients_fails_10(make, judge):
+    class BlackBox(CarliniWagner):
+        needs_gradients = False
+
+    honest = make("evaluation.l2_cap=2.0", by=BlackBox(steps=5, binary_search_steps=1))
+    blind = replace(honest, trained=replace(honest.trained, model=broken.HingeGradient(honest.model)))
+    check = judge("10", blind)
+    assert check.status == "fail"
+    assert "PGD-L2 misses" in check.message
+
+
+def test_an_idle_attack_is_beaten_by_noise_11(make, judge):
+    check = judge("11", make(by=broken.IdlePGD(epsilon=0.6)))
+    assert check.status == "fail"
+    assert "noise" in check.message
+
+
+def test_a_minimum_norm_attack_that_goes_far_fails_12(make, judge):
+    check = judge("12", make("evaluation.l2_cap=2.0", by=broken.FarCarliniWagner(steps=5, binary_search_steps=1)))
+    assert check.status == "fail"
+    assert "PGD-L2" in check.message
+
+
+def test_unreported_failures_fail_12(make, judge):
+    def hide(attacked):
+        success = attacked.result.success.copy()
+        success[:5] = False
+        return replace(attacked, result=replace(attacked.result, success=success))
+
+    check = judge("12", make(by=CarliniWagner(steps=5, binary_search_steps=1), alter=hide))
+    assert check.status == "fail"
+    assert "does not say so" in check.message
+
+
+def test_hinge_gradients_fail_13(make, judge):
+    assert judge("13", make(model=broken.HingeGradient)).status == "fail"
+
+
+def test_a_budget_too_small_fails_14(make, judge):
+    assert judge("14", make(by=PGD(epsilon=STRONG, steps=4, step_size=STRONG / 20))).status == "fail"
+
+
+def test_an_attack_that_does_nothing_fails_15(make, judge):
+    """As a leading toolbox does on an SVC, reporting full robustness without a word."""
+    check = judge("15", make(by=broken.IdlePGD(epsilon=STRONG)))
+    assert check.status == "fail"
+    assert "no point" in check.message
+
+
+@pytest.mark.parametrize("expansion", ["support_vectors", "fixed_features", "doubly_stochastic"])
+def test_a_certificate_ten_percent_too_large_fails_16(make, judge, expansion):
+    check = judge("16", make(f"model/expansion={expansion}", model=broken.InflatedCertificate))
+    assert check.status == "fail"
+    assert check.evidence["beaten_by_search"] > 0
+
+
+def test_an_example_inside_its_radius_fails_16(make, judge):
+    def inside(attacked):
+        return replace(attacked, result=replace(attacked.result, success=np.ones_like(attacked.result.success)))
+
+    assert judge("16", make(alter=inside)).evidence["beaten_by_the_run"] > 0
+
+
+def test_an_unseeded_fit_fails_18(make, judge):
+    check = judge("18", make("model._target_=oracles_broken.UnseededSVM"))
+    assert check.status == "fail"
+    assert check.evidence["differing"]
+
+
+def test_test_rows_leaked_into_training_fail_19(make, judge):
+    honest = make()
+    data = honest.data
+    leaked = replace(
+        data,
+        X_train=np.concatenate([data.X_train, data.X_test[:5]]),
+        y_train=np.concatenate([data.y_train, data.y_test[:5]]),
+        train_ids=np.concatenate([data.train_ids, data.test_ids[:5]]),
+    )
+    check = judge("19", make(data=leaked))
+    assert check.status == "fail"
+    assert check.evidence["of_these_with_the_same_id"] == 5
+
+
+def test_copies_under_other_ids_fail_19(make, judge):
+    data = make().data
+    copied = np.concatenate([data.X_test[:20], data.X_train[20:]])
+    assert "copies" in judge("19", make(data=replace(data, X_train=copied))).message
+
+
+@pytest.mark.parametrize("part", ["fingerprint", "train_ids"])
+def test_missing_provenance_fails_19(make, judge, part):
+    data = make().data
+    assert judge("19", make(data=replace(data, **{part: getattr(data, part)[:0]}))).status == "fail"
+
+
+def test_a_grid_that_saw_test_rows_fails_20(make, judge):
+    """The rows are recorded where the grid runs, so a leak on the way to it shows."""
+    honest = make("tune=paper", "tune.C=[1.0,4.0]", "tune.step=[0.0625]", "tune.folds=2")
+    data = honest.data
+    leaky = replace(
+        data,
+        X_train=np.concatenate([data.X_train, data.X_test]),
+        y_train=np.concatenate([data.y_train, data.y_test]),
+    )
+    check = judge("20", replace(honest, tuned=tune(honest.cfg, leaky)))
+    assert check.status == "fail"
+    assert check.evidence["test_rows"] == len(data.X_test)
+
+
+@pytest.mark.parametrize("seen", [None, "half"])
+def test_a_grid_with_unknown_rows_fails_20(make, judge, seen):
+    honest = make("tune=paper")
+    rows = None if seen is None else row_digests(honest.data.X_train[::2])
+    assert judge("20", replace(honest, tuned=Tuned(seen=rows))).status == "fail"
+
+
+def test_scores_summed_without_decay_fail_21(make, judge):
+    """With a small C every row violates its margin, and the published code's scores cannot depend on epsilon at all."""
+    check = judge("21", make("model._target_=oracles_broken.UndecayedSVM", "model.C=0.01"))
+    assert check.status == "fail"
+    assert "changes no score" in check.message
+
+
+def test_reported_scores_without_decay_fail_21(make, judge):
+    check = judge("21", make("model._target_=oracles_broken.UndecayedScoresSVM"))
+    assert check.status == "fail"
+    assert "last iterate" in check.message
+
+
+def test_a_hidden_epsilon_fails_21(make, judge):
+    check = judge("21", make("model._target_=oracles_broken.NeverNaturalSVM"))
+    assert check.status == "fail"
+    assert "natural" in check.message
+
+
+def test_an_idle_attack_fails_the_positive_control_22(make, judge):
+    check = judge("22", make(by=broken.IdlePGD(epsilon=STRONG)))
+    assert check.status == "fail"
+    assert "plain SVC" in check.message
+
+
+def test_a_stronger_fgsm_beside_a_weak_pgd_is_compared_on_all_rows_05(make, judge):
+    honest = make(by=PGD(epsilon=STRONG, steps=2, step_size=1e-4))
+    from pipeline.checks.parts import Part
+
+    fgsm = FGSM(epsilon=STRONG)
+    beside = Part("fgsm", fgsm, fgsm(honest.model, honest.X, honest.y))
+    honest.__dict__["parts"] = [*honest.parts, beside]
+    check = judge("05", honest)
+    assert check.status == "fail"
+    assert check.evidence["tried"] > 32

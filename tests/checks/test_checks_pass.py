@@ -1,0 +1,86 @@
+"""Honest runs pass, what does not apply says why, and nothing passes by default."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from pipeline.checks import run_checks
+from pipeline.checks.registry import Registered, all_checks, run_check
+
+FULL = {"06_more_effort", "07_epsilon_monotone", "09_unbounded", "18_refit", "22_positive_control"}
+
+
+def test_there_are_22_checks_with_the_costly_ones_apart():
+    ids = [entry.id for entry in all_checks()]
+    assert [int(id[:2]) for id in ids] == list(range(1, 23))
+    assert {entry.id for entry in all_checks() if entry.level == "full"} == FULL
+
+
+@pytest.mark.parametrize("expansion", ["support_vectors", "fixed_features", "doubly_stochastic"])
+@pytest.mark.parametrize("attack", ["fgsm", "pgd"])
+def test_honest_runs_pass(make, attack, expansion):
+    context = make(f"attack={attack}", f"model/expansion={expansion}", "attack.epsilon=0.15")
+    checks = run_checks(context, "full")
+    assert not {check.id: check.message for check in checks if check.status in ("fail", "warn")}
+    assert {check.id for check in checks if check.status == "pass"} >= {"01_gradient", "16_certificate", "18_refit"}
+    json.dumps([asdict(check) for check in checks], allow_nan=False)
+
+
+@pytest.mark.parametrize("attack", ["cw", "zoo"])
+def test_honest_minimum_norm_runs_pass(make, attack):
+    short = ["attack.max_queries=20000"] if attack == "zoo" else ["attack.steps=30", "attack.binary_search_steps=3"]
+    checks = run_checks(make(f"attack={attack}", *short), "full")
+    assert not {check.id: check.message for check in checks if check.status == "fail"}
+    assert {check.id: check.status for check in checks}["12_minimum_norm"] in ("pass", "warn")
+
+
+@pytest.mark.parametrize("model", ["natural", "adv_svm_d", "svc", "adv_linear_svm"])
+def test_every_model_passes(make, model):
+    checks = run_checks(make(f"model={model}"), "full")
+    assert not {check.id: check.message for check in checks if check.status == "fail"}
+
+
+def test_without_an_attack_checks_say_why_they_were_skipped(make):
+    checks = run_checks(make("attack=none"), "full")
+    skipped = {check.id: check.message for check in checks if check.status == "skipped"}
+    assert {"05_pgd_below_fgsm", "11_noise", "15_perturbation", "22_positive_control"} <= skipped.keys()
+    assert all(skipped.values())
+    assert not [check for check in checks if check.status == "fail"]
+
+
+def test_levels(make):
+    context = make()
+    assert run_checks(context, "off") == []
+    costly = {check.id: check for check in run_checks(context, "cheap") if check.id in FULL}
+    assert {check.status for check in costly.values()} == {"skipped"}
+    assert all("checks=full" in check.message for check in costly.values())
+    with pytest.raises(ValueError, match="level"):
+        run_checks(context, "some")
+
+
+def test_an_exception_in_a_check_is_a_failure_not_a_crash(make):
+    def stop(context):
+        raise RuntimeError("no such row")
+
+    check = run_check(Registered("99_stop", "cheap", stop), make())
+    assert check.status == "fail"
+    assert "no such row" in check.message
+    assert "RuntimeError" in check.evidence["exception"]
+
+
+def test_copies_that_are_few_are_a_warning(make, judge):
+    import numpy as np
+
+    data = make().data
+    one = np.concatenate([data.X_test[:1], data.X_train[1:]])
+    big = np.concatenate([data.X_test] * 2)
+    labels = np.concatenate([data.y_test] * 2)
+    ids = np.arange(10_000, 10_000 + len(big))
+    many = replace(data, X_train=one, X_test=big[1:], y_test=labels[1:], test_ids=ids[1:])
+    context = replace(make(), data=many)
+    check = judge("19", context)
+    assert check.status == "warn"
+    assert check.evidence["test_rows_equal_to_a_training_row"] == 1
