@@ -46,7 +46,7 @@ def broken_by_queries(
 ) -> np.ndarray:
     """Which rows a descent that sees only scores breaks inside the ball, (k,) bool.
 
-    The slope comes from differences of scores over (at most 256 random) coordinates.
+    The slope comes from differences of scores over (at most 256 random) coordinates; the steps share the radius.
     """
     from attacks import as_target
 
@@ -61,11 +61,11 @@ def broken_by_queries(
         slope = np.zeros_like(points)
         slope[:, coords] = signs[:, None] * (plus - minus)
         if norm == "linf":
-            points = points - 0.5 * epsilon * np.sign(slope)
+            points = points - epsilon / steps * np.sign(slope)
             points = np.clip(points, X - epsilon, X + epsilon)
         else:
             length = np.linalg.norm(slope, axis=1, keepdims=True)
-            points = points - 0.5 * epsilon * slope / np.where(length > 0, length, 1.0)
+            points = points - epsilon / steps * slope / np.where(length > 0, length, 1.0)
             delta = points - X
             points = X + delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
         points = np.clip(points, 0.0, 1.0)
