@@ -11,9 +11,25 @@ import numpy as np
 import pytest
 
 SWEEP = ("-m", "model=adv_svm_c,adv_svm_d", "attack=pgd,zoo", "dataset.max_train=150", "evaluation.max_attacked=12")
-METRICS = """clean_accuracy robust_accuracy certified_accuracy attack_success_rate distortion_l2_median distortion_l2_mean
-distortion_linf_max accuracy_at_l2_cap queries_mean cv_accuracy n_test n_attacked tune_seconds train_seconds attack_seconds
-checks_failed""".split()
+METRICS = [
+    "clean_accuracy",
+    "robust_accuracy",
+    "certified_accuracy",
+    "attack_success_rate",
+    "distortion_l2_median",
+    "distortion_l2_mean",
+    "distortion_linf_max",
+    "accuracy_at_l2_cap",
+    "queries_mean",
+    "cv_accuracy",
+    "n_test",
+    "n_attacked",
+    "tune_seconds",
+    "train_seconds",
+    "attack_seconds",
+    "checks_failed",
+    ,
+]
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -75,7 +91,9 @@ def test_a_run_has_the_contracts_metrics(experiments):
 
 def test_a_run_has_the_contracts_params_and_tags(experiments):
     for run_ in experiments:
-        assert {"model.C", "model.step", "attack.chunk_size", "dataset.name", "tune.folds", "seed"} <= set(run_.data.params)
+        assert {"model.C", "model.step", "attack.chunk_size", "dataset.name", "tune.folds", "seed"} <= set(
+            run_.data.params
+        )
         assert {"run_signature", "dataset", "model", "attack", "seed", "stage_reuse", "host"} <= set(run_.data.tags)
         name = f"{run_.data.tags['model']} · {run_.data.tags['attack']} · digits_1v7 · seed 0"
         assert run_.info.run_name == name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DATASET = '''
+DATASET = """
 import numpy as np
 from pipeline.data import build_dataset
 
@@ -16,7 +16,7 @@ def load(settings, data_dir, progress=None):
         name="mine", X_train=X[:40], y_train=y[:40], X_test=X[40:], y_test=y[40:], image_shape=(2, 2),
         class_names=("low", "high"), train_ids=np.arange(40), test_ids=np.arange(40, 60), source="made here",
     )
-'''
+"""
 MODEL = '''
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
