@@ -61,8 +61,9 @@ class Outcome:
 
 
 def labels_of(cfg: DictConfig) -> dict[str, Any]:
-    """What the tables are indexed by."""
-    return {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": cfg.attack.name, "seed": cfg.seed}
+    """What the tables are indexed by; ``bounded`` says whether the attack stays in a ball."""
+    names = {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": cfg.attack.name, "seed": cfg.seed}
+    return names | {"bounded": cfg.attack.name == "none" or "epsilon" in cfg.attack}
 
 
 def stages_folder(cfg: DictConfig) -> Path:
@@ -269,7 +270,9 @@ def _job_tags() -> dict[str, str]:
         from submitit import JobEnvironment
 
         environment = JobEnvironment()
-        tags |= {"submitit_job_id": environment.job_id, "log_path": str(environment.paths.stdout)}
+        # In the form that sacct and scancel take: 12_3 is job 3 of array 12.
+        tags["slurm_job_id" if "slurm_job_id" in tags else "local_job_id"] = environment.job_id
+        tags["log_path"] = str(environment.paths.stdout)
     return tags
 
 

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import shutil
 import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline import figures
 from pipeline.cache import StageStore
 from pipeline.job import Outcome, stages_folder
 from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
+from pipeline.tables import Table, caption, make_tables, markdown, rich_view, row_suffixes, varying
 from pipeline.tracking import runs
 from pipeline.tracking.store import TrackingStore, open_store
 from pipeline.tracking.view import arrange_sweep, chart_link, table_link
 
-_CORE = ("dataset", "model", "attack", "seed")
-_UI = "http://127.0.0.1:5000"
+if TYPE_CHECKING:
+    from rich.console import Console
 
-Cell = list[float]
-Table = dict[str, dict[str, Cell]]
+_UI = "http://127.0.0.1:5000"
 
 
 def close(sweep: Sweep, arguments: list[str]) -> int:
     """Show and log the summary of a sweep; the exit code is 1 if a job failed."""
     results = outcomes(sweep)
-    tables = make_tables(results, [varying(o) for o in row_suffixes(sweep)])
+    tables = make_tables(results, [varying(o) for o in row_suffixes(sweep)], sweep.cfg.evaluation.l2_cap)
     command = "python -m pipeline.run " + shlex.join(arguments)
     _print(sweep, results, tables, command)
     store = open_store(sweep.cfg.tracking)
@@ -40,85 +39,9 @@ def close(sweep: Sweep, arguments: list[str]) -> int:
     return 0 if all(outcome.ok for outcome in results) else 1
 
 
-def row_suffixes(sweep: Sweep) -> list[list[str]]:
-    """Per job, the overrides beyond model, attack, dataset and seed that differ between jobs."""
-    other = [[o for o in job if o.split("=")[0] not in _CORE] for job in sweep.jobs]
-    common = set.intersection(*map(set, other)) if other else set()
-    return [[o for o in job if o not in common] for job in other]
-
-
-def varying(overrides: Iterable[str]) -> str:
-    """A row label's suffix: `` ε=0.25``."""
-    return "".join(f" {o.split('=')[0].split('.')[-1]}={o.split('=', 1)[1]}" for o in overrides)
-
-
-def make_tables(results: list[Outcome], suffixes: list[str]) -> dict[str, Table]:
-    """Per dataset: rows (models) × columns (clean, certified, then each attack), cells hold one accuracy per seed."""
-    tables: dict[str, Table] = defaultdict(lambda: defaultdict(dict))
-    clean: dict[tuple[str, str, Any], dict[str, float]] = {}
-    for outcome, suffix in zip(results, suffixes):
-        if not outcome.ok:
-            continue
-        labels, m = outcome.labels, outcome.metrics
-        row = f"{labels['model']}{suffix}"
-        clean[labels["dataset"], row, labels["seed"]] = {
-            "clean": m["clean_accuracy"],
-            "certified": m["certified_accuracy"],
-        }
-        if labels["attack"] != "none":
-            tables[labels["dataset"]][row].setdefault(labels["attack"], []).append(m["robust_accuracy"])
-    # The clean column of a model and seed is one number, however many attacks it met.
-    for (dataset, row, _), values in clean.items():
-        cells = tables[dataset][row]
-        for column in ("certified", "clean"):
-            cells.setdefault(column, []).append(values[column])
-    return {d: {r: {c: cells[c] for c in _columns(cells)} for r, cells in rows.items()} for d, rows in tables.items()}
-
-
-def _columns(cells: dict[str, Cell]) -> list[str]:
-    attacks = [name for name in cells if name not in ("clean", "certified")]
-    return ["clean", *attacks, "certified"]
-
-
-def show_cell(values: Cell | None) -> str:
-    """``98.47 ± 0.12`` in percent, the deviation over seeds; a dash when nothing was measured."""
-    if not values:
-        return "–"
-    mean = 100 * statistics.fmean(values)
-    return f"{mean:.2f} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
-
-
-def markdown(table: Table) -> str:
-    """A table as Markdown."""
-    columns = _all_columns(table)
-    lines = ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [
-        f"| {row} | " + " | ".join(show_cell(cells.get(c)) for c in columns) + " |" for row, cells in table.items()
-    ]
-    return "\n".join(lines)
-
-
-def _all_columns(table: Table) -> list[str]:
-    seen = dict.fromkeys(column for cells in table.values() for column in cells)
-    return [c for c in seen if c != "certified"] + ["certified"]
-
-
 def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], command: str) -> None:
-    from rich.table import Table as RichTable
-
     out = console()
-    radius = sweep.cfg.evaluation.certified_radius
-    for dataset, table in tables.items():
-        seeds = len({o.labels["seed"] for o in results if o.ok and o.labels["dataset"] == dataset})
-        spread = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
-        view = RichTable()
-        view.add_column("model")
-        for column in _all_columns(table):
-            view.add_column(column, justify="right")
-        for row, cells in table.items():
-            view.add_row(row, *(show_cell(cells.get(c)) for c in _all_columns(table)))
-        out.print(f"\n{dataset}: accuracy [%], {spread}; certified at L2 {radius:g}", style="bold", highlight=False)
-        out.print(view)
+    _print_tables(out, sweep, results, tables)
     count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
     failures = [o for o in results if not o.ok]
     words = [f"{n} {status}" for status, n in count.items() if n] + ([f"{len(failures)} failed"] if failures else [])
@@ -140,6 +63,22 @@ def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], comma
         )
     if count["pending"]:
         out.print("  pending runs are computed and kept: python -m pipeline.sync uploads them", highlight=False)
+
+
+def _print_tables(out: Console, sweep: Sweep, results: list[Outcome], tables: dict[str, Table]) -> None:
+    for dataset, table in tables.items():
+        words = caption(dataset, results, sweep.cfg.evaluation.certified_radius)
+        out.print(f"\n{words}", style="bold", highlight=False)
+        out.print(rich_view(table))
+
+
+def _picture(sweep: Sweep, results: list[Outcome], tables: dict[str, Table]) -> str:
+    """What the terminal shows, as SVG."""
+    from rich.console import Console
+
+    recorder = Console(record=True, width=100, file=io.StringIO())
+    _print_tables(recorder, sweep, results, tables)
+    return recorder.export_svg(title=sweep.id)
 
 
 def _print_links(sweep: Sweep, store: TrackingStore) -> None:
@@ -190,6 +129,7 @@ def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: 
     folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
     try:
         write_files(folder, tables, results, failures)
+        (folder / "table.svg").write_text(_picture(sweep, results, tables))
         client.log_artifacts(run_id, str(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

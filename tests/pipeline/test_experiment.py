@@ -28,7 +28,6 @@ METRICS = [
     "train_seconds",
     "attack_seconds",
     "checks_failed",
-    ,
 ]
 
 
