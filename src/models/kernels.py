@@ -169,8 +169,10 @@ def median_distance(X: np.ndarray, seed: int) -> float:
     if len(X) > _MEDIAN_ROWS:
         rows = np.sort(np.random.default_rng([seed, 0]).choice(len(X), _MEDIAN_ROWS, replace=False))
     sample = torch.from_numpy(np.asarray(X[rows], dtype=np.float64))
-    distances = torch.pdist(sample)
-    positive = distances[distances > 0]
+    norms = sample.square().sum(1)
+    pairs = squared_distances(sample, sample, norms, norms, refine=True)
+    squared = pairs[tuple(torch.triu_indices(len(sample), len(sample), offset=1))]
+    positive = squared[squared > 0].sqrt_()
     if len(positive) == 0:
         raise ValueError(
             f"The median distance between the rows of X is 0 (n_samples = {len(X)}, all rows equal): the kernel width "

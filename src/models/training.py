@@ -191,7 +191,7 @@ class _Window:
 
 
 def _windows(batches: list[np.ndarray], expansion: LiveExpansion, keep_scores: bool) -> list[_Window]:
-    """Cut the batches into windows; the rows of a window in the order in which they are last used."""
+    """Cut the batches into windows; the rows of a window in the order in which they are first used."""
     everything = np.concatenate(batches)
     n_rows = int(everything.max()) + 1
     revisited = len(everything) > n_rows
@@ -199,18 +199,15 @@ def _windows(batches: list[np.ndarray], expansion: LiveExpansion, keep_scores: b
     windows = []
     for first in range(0, len(batches), length):
         part = batches[first : first + length]
-        last_use = np.full(n_rows, -1, dtype=np.int64)
-        for number, rows in enumerate(part):
-            last_use[rows] = number
-        used = np.concatenate(part)[::-1]
-        _, latest = np.unique(used, return_index=True)
-        ids = used[np.sort(latest)][::-1].copy()
+        used = np.concatenate(part)
+        ids = used[np.sort(np.unique(used, return_index=True)[1])]
         place = np.empty(n_rows, dtype=np.int64)
         place[ids] = np.arange(len(ids))
-        finished = np.cumsum(np.bincount(last_use[ids], minlength=len(part)))
         window = _Window(ids, revisited=len(used) > len(ids))
-        for number, rows in enumerate(part):
-            window.batches.append(_Batch(torch.from_numpy(place[rows]), rows, int(finished[number])))
+        finished = 0
+        for rows in part:
+            finished += 0 if window.revisited else len(rows)
+            window.batches.append(_Batch(torch.from_numpy(place[rows]), rows, finished))
         windows.append(window)
     return windows
 

@@ -31,9 +31,17 @@ class KernelColumns:
         found = self.slots[positions] >= 0
         size = max(1, CHUNK // len(self.front))
         for part in found.nonzero()[:, 0].split(size):
-            yield part, self.kept[self.slots[positions[part]]]
+            yield part, self.kept[_as_slice(self.slots[positions[part]])]
         for part in (~found).nonzero()[:, 0].split(max(size, 64)):
-            yield part, self._compute(positions[part], slice(None))
+            yield part, self._compute(self.front.X[positions[part]], self.front.norms[positions[part]], slice(None))
+
+    def among(self, positions: Tensor) -> Tensor:
+        """The square part of the matrix between `positions`."""
+        self._fill(positions[self.slots[positions] < 0])
+        slots = self.slots[positions]
+        if bool((slots >= 0).all()):
+            return self.kept[slots[:, None], positions]
+        return self._compute(self.front.X[positions], self.front.norms[positions], positions)
 
     def kernel_values(self, values: Tensor, gamma: float) -> Tensor:
         """Kernel values for one width from what is kept."""
@@ -48,22 +56,31 @@ class KernelColumns:
         slots = slice(self.used, self.used + len(positions))
         known = self.owners[: self.used]
         target = self.kept[slots]
+        X, norms = self.front.X[positions], self.front.norms[positions]
         unknown = (self.slots < 0).nonzero()[:, 0]
-        for part in unknown.split(max(256, CHUNK // len(positions))):
-            first, last = int(part[0]), int(part[-1])
-            rows = slice(first, last + 1) if last - first + 1 == len(part) else part
-            target[:, rows] = self._compute(positions, rows)
-        # Half of a symmetric matrix is already there.
-        target[:, known] = self.kept[: self.used][:, positions].t()
+        # Rows stand in the order of their first use, so on the first pass most unknown rows are one tail of the front.
+        gaps = (unknown.diff() > 1).nonzero()[:, 0]
+        tail = int(gaps[-1]) + 1 if len(gaps) else 0
+        size = max(256, CHUNK // len(positions))
+        for part in (*unknown[:tail].split(size), *unknown[tail:].split(size)):
+            rows = _as_slice(part)
+            target[:, rows] = self._compute(X, norms, rows)
+        # The rest of a symmetric matrix is already there.
+        target.index_copy_(1, known, self.kept[: self.used, _as_slice(positions)].t().contiguous())
         self.owners[slots] = positions
         self.slots[positions] = torch.arange(slots.start, slots.stop)
         self.used = slots.stop
 
-    def _compute(self, positions: Tensor, rows: Tensor | slice) -> Tensor:
-        front = self.front
-        squared = self.space.squared_distances(
-            front.X[positions], front.X[rows], front.norms[positions], front.norms[rows]
-        )
+    def _compute(self, X: Tensor, norms: Tensor, rows: Tensor | slice) -> Tensor:
+        squared = self.space.squared_distances(X, self.front.X[rows], norms, self.front.norms[rows])
         if len(self.space.gammas) > 1:
             return squared
         return self.space.kernel.from_squared_distance_(squared, self.space.gammas[0])
+
+
+def _as_slice(positions: Tensor) -> Tensor | slice:
+    """The same positions as a slice if they are consecutive: a view instead of a copy."""
+    span = int(positions[-1]) - int(positions[0]) + 1 if len(positions) else 0
+    if span > 0 and span == len(positions) and bool((positions.diff() == 1).all()):
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return positions

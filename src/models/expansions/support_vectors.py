@@ -249,11 +249,10 @@ class KernelTracker(PushTracker):
         self.columns = KernelColumns(expansion.space, front, int(expansion.cache_mb * 2**20))
 
     def term_norms(self, positions: Tensor, coefficients: Tensor) -> Tensor:
-        image = torch.zeros_like(coefficients)
-        for part, values in self.columns.parts(positions):
-            for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
-                kernel = self.columns.kernel_values(values[:, positions], gamma)
-                image[part, group] = kernel.double() @ coefficients[:, group]
+        values = self.columns.among(positions)
+        image = torch.empty_like(coefficients)
+        for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
+            image[:, group] = self.columns.kernel_values(values, gamma).double() @ coefficients[:, group]
         return (coefficients * image).sum(0)
 
     def advance(self, start: int) -> None:
