@@ -119,6 +119,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
             for number, job in jobs.items():
                 if number not in returns and job.done():
                     returns[number] = _result(number, job)
+                    _say(f"job {number} ended ({len(returns)} of {len(numbers)})")
             time.sleep(_POLL_SECONDS)
         return [returns[number] for number in numbers]
 
@@ -139,6 +140,8 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
         for call, job in zip(calls, executor.map_array(self, *zip(*calls))):
             jobs[call[2]] = job
+        arrays = ", ".join(sorted({job.job_id.split("_")[0] for job in jobs.values()}))
+        _say(f"{len(jobs)} jobs submitted to SLURM as {arrays}; logs below {Path(str(executor.folder)).parent}")
         return lambda: True
 
 
@@ -173,6 +176,12 @@ def _result(number: int, job: Any) -> JobReturn:
         state = f"the job ended as {job.state}" if isinstance(error, UncompletedJobError) else "the job failed"
         sweep.note_death(number, f"{state} (job {job.job_id}, log {job.paths.stderr})")
         return _noted()
+
+
+def _say(text: str) -> None:
+    from pipeline.progress import console
+
+    console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _noted() -> JobReturn:
