@@ -5,7 +5,9 @@ from .carlini_wagner import CarliniWagner
 from .fgsm import FGSM, NoAttack
 from .pgd import PGD
 from .result import AttackResult, accuracy_at
+from .suite import Suite, SuiteResult
 from .targets import as_target
+from .transfer import Transfer
 from .zoo import ZOO
 
 __all__ = [
@@ -18,6 +20,9 @@ __all__ = [
     "FixedEpsilonAttack",
     "MinimumNormAttack",
     "NoAttack",
+    "Suite",
+    "SuiteResult",
+    "Transfer",
     "accuracy_at",
     "as_target",
 ]

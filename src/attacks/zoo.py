@@ -14,6 +14,8 @@ from .penalty import ConstantSearch, EarlyAbort
 from .problem import Found, Problem
 from .validation import check_count, check_epsilon, check_positive
 
+FACTOR = 4.0
+
 
 @dataclass(frozen=True)
 class ZOO(MinimumNormAttack):
@@ -163,7 +165,7 @@ class ZOO(MinimumNormAttack):
         unset = np.isnan(constants.c[index])
         if unset.any():
             squared = (slopes[unset] ** 2).sum(axis=1) * (d / slopes.shape[1])
-            estimate = 4.0 * np.maximum(margins[unset], 0.0) / np.maximum(squared, 1e-30)
+            estimate = FACTOR * np.maximum(margins[unset], 0.0) / np.maximum(squared, 1e-30)
             constants.c[index[unset]] = np.clip(estimate, 1e-3, 1e6)
 
     def _adam(

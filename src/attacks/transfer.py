@@ -1,0 +1,82 @@
+"""Examples made against one model, judged on another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .base import Attack
+from .geometry import distortions
+from .problem import misclassified
+from .result import AttackResult
+from .scene import Observer
+from .targets import as_target
+from .validation import check_labels, check_points, check_scores
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """An attack that never sees the victim.
+
+    Parameters
+    ----------
+    attack : attack
+    surrogate : model
+        What the examples are made against; any model the attack accepts.
+
+    Notes
+    -----
+    Queries and gradient evaluations are those spent on the surrogate. Points the victim already misclassifies stay as
+    they are; points only the surrogate misclassifies are sent to the victim unchanged.
+    """
+
+    attack: Attack
+    surrogate: Any
+
+    @property
+    def name(self) -> str:
+        """Name of the attack with its setting, ``transfer_pgd``."""
+        return f"transfer_{self.attack.name}"
+
+    def __call__(
+        self,
+        model: Any,
+        X: np.ndarray,
+        y: np.ndarray,
+        epsilons: float | Sequence[float] | None = None,
+        observer: Observer | None = None,
+        reference: np.ndarray | None = None,
+    ) -> Any:
+        """Attack the surrogate and score the examples on `model`; arguments and result as for a single attack."""
+        victim = as_target(model)
+        points = check_points(X, self.attack.dtype, self.attack.box)
+        signs = check_labels(y, len(points), getattr(victim, "classes_", None))
+        clean = check_scores(victim.scores(points), len(points))
+        made = self.attack(self.surrogate, X, y, epsilons, observer, reference)
+        if isinstance(made, list):
+            return [self._judge(victim, one, points, signs, clean) for one in made]
+        return self._judge(victim, made, points, signs, clean)
+
+    def _judge(
+        self, victim: Any, made: AttackResult, X: np.ndarray, signs: np.ndarray, clean: np.ndarray
+    ) -> AttackResult:
+        already = misclassified(clean, signs)
+        examples = np.where(already[:, None], X, made.examples)
+        scores = check_scores(victim.scores(examples), len(examples))
+        l2, linf = distortions(examples, X)
+        history = {"surrogate_robust_accuracy": made.robust_accuracy}
+        return replace(
+            made,
+            attack=self.name,
+            examples=examples,
+            success=misclassified(scores, signs),
+            distortion_l2=l2,
+            distortion_linf=linf,
+            clean_scores=clean,
+            scores=scores,
+            already_misclassified=already,
+            history=history,
+        )
