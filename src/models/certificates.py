@@ -1,8 +1,8 @@
 """Certified L2 radii: how far a point may move before the predicted label can change.
 
 Every function takes margins y·f(x), shape (n,), float64, and returns radii, shape (n,), in the data's units (L2,
-pixels in [0, 1]). A radius is 0 where the margin is not positive and ``inf`` where no perturbation of any size can change
-the sign. The radii are lower bounds for the exact function f: rounding enters through the ``*_error`` arguments
+pixels in [0, 1]). A radius is 0 where the margin is not positive and ``inf`` where no perturbation of any size can
+change the sign. The radii are lower bounds for the exact function f: rounding enters through the ``*_error`` arguments
 (absolute error bounds of what was measured) and every result is rounded down. An L∞ ball of size ε is covered by the L2
 ball of radius ε·sqrt(d).
 """

@@ -1,0 +1,248 @@
+"""The linear SVM of Zhou, Kantarcioglu, Thuraisingham and Xi (2012) against a free-range attacker."""
+
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from models.binary import BinaryClassifier
+from models.certificates import linear_radius
+from models.grid_columns import assign_folds
+from models.linear_path import Solution, solve, solve_path
+from models.linear_problem import Candidate, FreeRangeProblem
+
+_STAGES = 50
+_UNIT = np.finfo(np.float64).eps / 2
+
+
+class AdvLinearSVM(BinaryClassifier):
+    """Linear SVM for data that an attacker may move: feature j of an attacked row by up to C_f of its way to the box.
+
+    Minimises ½‖w‖² + C Σ_i [1 - y_i (w·x_i + b) + t_i]_+, where t_i is the most that δ_ij in
+    [C_f (low_j - x_ij), C_f (high_j - x_ij)] can take from the margin of an attacked row, and 0 for the others. Solved
+    to a relative duality gap of `tol`; see ``models.linear_problem`` for the reduced form.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the hinge losses.
+    C_f : float, default=0.1
+        How much of the way to the edge of the box the attacker may move, in [0, 1]; 0 is the plain linear SVM.
+    attacked_class : {"positive", "negative", "both"}, default="positive"
+        Whose rows move; positive is ``classes_[1]``.
+    box : (low, high) or None, default=None
+        Edges of the box, numbers or arrays of shape (d,). None takes each feature's smallest and largest value in the
+        training data, as in the paper.
+    fit_intercept : bool, default=True
+    tol : float, default=1e-4
+        Relative duality gap at which to stop. float32 data supports about 1e-5.
+    max_iter : int, default=400
+        Newton steps.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+    coef_ : array of shape (1, d)
+    intercept_ : array of shape (1,)
+    objective_ : float
+        What was minimised.
+    dual_gap_ : float
+        Relative: the optimum is at least ``objective_ * (1 - dual_gap_)``.
+    n_iter_ : int
+        Newton steps.
+    n_features_in_ : int
+    curve_ : dict of arrays
+        "iteration", "norm", "objective", and "test_error" if `eval_set` was given; at most 50 entries, the last the
+        solution. The objective of an early entry is that of the rows then in use.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "C_f": [Interval(Real, 0, 1, closed="both")],
+        "attacked_class": [StrOptions({"positive", "negative", "both"})],
+        "box": [tuple, list, None],
+        "fit_intercept": ["boolean"],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, C=1.0, C_f=0.1, attacked_class="positive", box=None, fit_intercept=True, tol=1e-4, max_iter=400):
+        self.C = C
+        self.C_f = C_f
+        self.attacked_class = attacked_class
+        self.box = box
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, eval_set=None, observer=None):
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            Any two labels.
+        eval_set : (X, y), optional
+            Rows whose error is followed by Newton step, see `curve_`.
+        observer : callable, optional
+            ``observer("train", step, max_iter, norm=, objective=[, test_error=])``.
+        """
+        X, signs = self._validate_training_data(X, y)
+        evaluation = self._validate_evaluation(eval_set)
+        stages: list[tuple[int, Candidate]] = []
+
+        def record(step: int, candidate: Candidate) -> None:
+            stages.append((step, candidate))
+            if observer is not None:
+                values = {"norm": float(np.linalg.norm(candidate.weights)), "objective": candidate.objective}
+                if evaluation is not None:
+                    values["test_error"] = _error(candidate, *evaluation)
+                observer("train", step, self.max_iter, **values)
+
+        solution = solve(self._problem(X, signs), self.tol, self.max_iter, callback=record)
+        self._accept(solution)
+        if self.dual_gap_ > self.tol:
+            warnings.warn(
+                f"stopped at a relative duality gap of {self.dual_gap_:.1e} after {solution.n_iter} Newton steps, "
+                f"above tol={self.tol:g}: increase max_iter or tol, or scale the features to [0, 1]",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        final = Candidate(solution.weights, solution.intercept, solution.objective)
+        self._keep_stages([*stages[:-1], (max(solution.n_iter, 1), final)], evaluation)
+        return self
+
+    def _problem(self, X: np.ndarray, signs: np.ndarray) -> FreeRangeProblem:
+        X = X.astype(np.float32) if X.dtype == np.uint8 else X
+        if self.box is None:
+            low, high = (np.asarray(edge, dtype=np.float64) for edge in (X.min(axis=0), X.max(axis=0)))
+        else:
+            low, high = (np.broadcast_to(np.asarray(e, dtype=np.float64), X.shape[1:]) for e in self.box)
+            if not (low <= high).all():
+                raise ValueError("box must be (low, high) with low <= high")
+            if (low > X).any() or (high < X).any():
+                raise ValueError("box does not hold all rows of X: widen it, or leave it None to take it from the data")
+        attacked = {"positive": signs > 0, "negative": signs < 0, "both": np.full(len(signs), True)}
+        pull = np.where(attacked[self.attacked_class], float(self.C_f), 0.0)
+        return FreeRangeProblem(X, signs, pull, low, high, float(self.C), bool(self.fit_intercept))
+
+    def _accept(self, solution: Solution) -> None:
+        self.coef_ = solution.weights[None, :]
+        self.intercept_ = np.array([solution.intercept])
+        self.objective_, self.dual_gap_, self.n_iter_ = solution.objective, solution.gap, solution.n_iter
+
+    def _keep_stages(self, stages: list[tuple[int, Candidate]], evaluation) -> None:
+        kept = [stages[k] for k in np.unique(np.linspace(0, len(stages) - 1, _STAGES).round().astype(int))]
+        self._stage_weights = np.stack([c.weights for _, c in kept])
+        self._stage_intercepts = np.array([c.intercept for _, c in kept])
+        self.curve_ = {
+            "iteration": np.array([step for step, _ in kept]),
+            "norm": np.linalg.norm(self._stage_weights, axis=1),
+            "objective": np.array([c.objective for _, c in kept]),
+        }
+        if evaluation is not None:
+            self.curve_["test_error"] = np.array([_error(c, *evaluation) for _, c in kept])
+
+    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
+    def scores(self, X) -> np.ndarray:
+        """w·x + b, shape (n,), float64; positive means ``classes_[1]``."""
+        X = self._validate_rows(X)
+        return X.astype(np.float64, copy=False) @ self.coef_[0] + self.intercept_[0]
+
+    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """w·x + b, shape (n,), float64, and w for every row, shape (n, d)."""
+        scores = self.scores(X)
+        return scores, np.tile(self.coef_, (len(scores), 1))
+
+    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both of shape (n, q), float64."""
+        even = self.scores(X)[:, None]
+        odd = float(h) * self.coef_[:, np.asarray(coords, dtype=np.intp)]
+        return even + odd, even - odd
+
+    def staged_scores(self, X) -> np.ndarray:
+        """Scores of the iterates in `curve_`, shape (T, n), float64."""
+        X = self._validate_rows(X)
+        return self._stage_weights @ X.astype(np.float64, copy=False).T + self._stage_intercepts[:, None]
+
+    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
+        """Distance to the hyperplane, shape (n,), L2; 0 where the label y is wrong already. No bound is better."""
+        if bound not in (None, "linear"):
+            raise ValueError(f"bound={bound!r} does not hold for this model; choose from linear")
+        X = self._validate_rows(X).astype(np.float64, copy=False)
+        weights, intercept = self.coef_[0], float(self.intercept_[0])
+        norm = float(np.linalg.norm(weights))
+        # A dot product of length d is off by at most d units of Σ|x_j w_j|; twice, for this score and the one it is
+        # compared with at the edge of the ball.
+        units = 4 * _UNIT * (len(weights) + 4)
+        error = units * (np.abs(X) @ np.abs(weights) + abs(intercept))
+        margins = self._signs(y) * (X @ weights + intercept)
+        return linear_radius(margins, norm, margin_error=error, norm_error=units * norm)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The fitted model as plain JSON and arrays; see ``models.persistence``."""
+        check_is_fitted(self)
+        meta = self._common_state()
+        if self.box is not None:
+            meta["params"]["box"] = [np.asarray(edge, dtype=np.float64).tolist() for edge in self.box]
+        meta |= {"objective": self.objective_, "dual_gap": self.dual_gap_, "n_iter": self.n_iter_}
+        arrays = {
+            "coef": self.coef_,
+            "intercept": self.intercept_,
+            "stage_weights": self._stage_weights,
+            "stage_intercepts": self._stage_intercepts,
+        }
+        return meta, arrays | {f"curve.{name}": values for name, values in self.curve_.items()}
+
+    @classmethod
+    def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvLinearSVM":
+        """Inverse of `get_state`; scores are equal bit for bit."""
+        model = cls._from_common_state(meta)
+        model.objective_, model.dual_gap_, model.n_iter_ = meta["objective"], meta["dual_gap"], meta["n_iter"]
+        model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
+        model._stage_weights, model._stage_intercepts = arrays["stage_weights"], arrays["stage_intercepts"]
+        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
+        return model
+
+
+def cv_scores(
+    model: AdvLinearSVM, X, y, Cs, folds: int, random_state: int = 0, radius: float | None = None, observer=None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Held-out accuracy, shape (len(Cs), folds), and certified accuracy at `radius` (None without one).
+
+    Each fold walks up the values of C, every solve guessing its working set from the one before. Tuning needs no more
+    than a relative gap of 1e-3.
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    numbers = assign_folds(np.unique(y, return_inverse=True)[1], folds, random_state)
+    order = np.argsort(Cs)
+    accuracy = np.zeros((len(Cs), folds))
+    certified = None if radius is None else np.zeros((len(Cs), folds))
+    for fold in range(folds):
+        held_out = numbers == fold
+        fitted = AdvLinearSVM(**model.get_params())
+        rows, signs = fitted._validate_training_data(X[~held_out], y[~held_out])
+        problem = replace(fitted._problem(rows, signs), C=1.0)
+        path = solve_path(problem, np.asarray(Cs)[order], max(model.tol, 1e-3), model.max_iter)
+        for done, (place, solution) in enumerate(zip(order, path)):
+            fitted._accept(solution)
+            accuracy[place, fold] = np.mean(fitted.predict(X[held_out]) == y[held_out])
+            if certified is not None:
+                certified[place, fold] = np.mean(fitted.certified_radius(X[held_out], y[held_out]) >= radius)
+            if observer is not None:
+                observer("tune", fold * len(Cs) + done + 1, folds * len(Cs))
+    return accuracy, certified
+
+
+def _error(candidate: Candidate, X: np.ndarray, signs: np.ndarray) -> float:
+    scores = X.astype(np.float64, copy=False) @ candidate.weights + candidate.intercept
+    return float(np.mean(np.where(scores > 0, 1.0, -1.0) != signs))

@@ -1,0 +1,85 @@
+"""What binary classifiers with a real-valued score share: labels, validation, prediction."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from models.persistence import decode_labels, encode_labels
+
+_DTYPES = [np.float64, np.float32, np.uint8]
+
+
+class BinaryClassifier(ClassifierMixin, BaseEstimator):
+    """Labels are any two values; a positive score means ``classes_[1]``. Subclasses write `fit` and `scores`."""
+
+    def scores(self, X) -> np.ndarray:
+        """Real-valued decision, shape (n,), float64."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores")
+
+    def decision_function(self, X) -> np.ndarray:
+        """The same as `scores`."""
+        return self.scores(X)
+
+    def predict(self, X) -> np.ndarray:
+        """Labels, shape (n,)."""
+        positive = self.scores(X) > 0
+        return self.classes_[positive.astype(np.intp)]
+
+    def _validate_training_data(self, X, y) -> tuple[np.ndarray, np.ndarray]:
+        """X and the labels as ±1.0; sets `classes_`."""
+        X, y = validate_data(self, X, y, dtype=_DTYPES)
+        check_classification_targets(y)
+        if type_of_target(y, input_name="y", raise_unknown=True) == "multiclass":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass. "
+                "Use sklearn.multiclass.OneVsRestClassifier for more than two classes."
+            )
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
+        return X, self._signs(y)
+
+    def _validate_rows(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=_DTYPES, reset=False)
+
+    def _validate_evaluation(self, eval_set) -> tuple[np.ndarray, np.ndarray] | None:
+        """The rows of `eval_set` and their labels as ±1.0."""
+        if eval_set is None:
+            return None
+        return validate_data(self, eval_set[0], dtype=_DTYPES, reset=False), self._signs(eval_set[1])
+
+    def _signs(self, y) -> np.ndarray:
+        """Labels as -1.0 (classes_[0]) and +1.0 (classes_[1])."""
+        y = np.asarray(y).ravel()
+        unknown = ~np.isin(y, self.classes_)
+        if unknown.any():
+            raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes_.tolist()}")
+        return np.where(y == self.classes_[1], 1.0, -1.0)
+
+    def _common_state(self) -> dict[str, Any]:
+        meta = {
+            "params": self.get_params(deep=False),
+            "classes": encode_labels(self.classes_),
+            "n_features_in": self.n_features_in_,
+        }
+        if hasattr(self, "feature_names_in_"):
+            meta["feature_names_in"] = self.feature_names_in_.tolist()
+        return meta
+
+    @classmethod
+    def _from_common_state(cls, meta: dict[str, Any]):
+        model = cls(**meta["params"])
+        model.classes_ = decode_labels(meta["classes"])
+        model.n_features_in_ = meta["n_features_in"]
+        if "feature_names_in" in meta:
+            model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        return model
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,269 @@
+"""scikit-learn's SVC behind the same protocol as the other models: the baseline everybody knows."""
+
+from collections.abc import Iterator
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import _fit_context
+from sklearn.svm import SVC
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from models.binary import BinaryClassifier
+from models.certificates import paper_radius, sharp_radius
+from models.expansions import KernelSpace, SupportVectors
+from models.grid_columns import assign_folds
+from models.kernels import RBF, squared_distances
+from models.rounding import rbf_evaluation_errors
+from models.training import to_tensor
+
+_ROWS = 16384
+
+
+class KernelSVC(BinaryClassifier):
+    """RBF-kernel SVC of scikit-learn (libsvm), with gradients, probes and certificates from its dual coefficients.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+    width_scale : float, default=4.0
+        gamma = width_scale / median(‖x - x'‖)², the rule of ``models.kernels.RBF``; used while `gamma` is None.
+    gamma : float or None, default=None
+    tol : float, default=1e-3
+        libsvm's stopping tolerance.
+    cache_size : float, default=1000
+        Kernel cache of libsvm in MB.
+    random_state : int, default=0
+        Rows of the median rule.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+    gamma_ : float
+    intercept_ : float
+        b in f = h + b.
+    norm_ : float
+        RKHS norm of h, without the intercept.
+    n_support_ : int
+    n_iter_ : int
+        libsvm's iterations.
+    expansion_ : SupportVectorSum
+        h.
+    n_features_in_ : int
+    curve_ : dict of arrays of shape (1,)
+        libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "width_scale": [Interval(Real, 0, None, closed="neither")],
+        "gamma": [Interval(Real, 0, None, closed="neither"), None],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "cache_size": [Interval(Real, 0, None, closed="neither")],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(self, C=1.0, width_scale=4.0, gamma=None, tol=1e-3, cache_size=1000, random_state=0):
+        self.C = C
+        self.width_scale = width_scale
+        self.gamma = gamma
+        self.tol = tol
+        self.cache_size = cache_size
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, eval_set=None, observer=None):
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            Any two labels.
+        eval_set : (X, y), optional
+            Rows whose error goes into `curve_`.
+        observer : callable, optional
+            ``observer("train", 1, 1, norm=[, test_error=])``, at the end.
+        """
+        X, signs = self._validate_training_data(X, y)
+        evaluation = self._validate_evaluation(eval_set)
+        self.gamma_ = self._resolve_gamma(X)
+        fitted = SVC(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
+        self.n_iter_ = int(fitted.n_iter_[0])
+        self._hold(X[fitted.support_], fitted.dual_coef_[0], float(fitted.intercept_[0]), X.dtype == np.float64)
+
+        self.curve_ = {"iteration": np.array([1]), "norm": np.array([self.norm_])}
+        values = {"norm": self.norm_}
+        if evaluation is not None:
+            rows, labels = evaluation
+            error = float(np.mean(np.where(self.scores(rows) > 0, 1.0, -1.0) != labels))
+            self.curve_["test_error"] = np.array([error])
+            values["test_error"] = error
+        if observer is not None:
+            observer("train", 1, 1, **values)
+        return self
+
+    def _resolve_gamma(self, X: np.ndarray) -> float:
+        return RBF(width_scale=float(self.width_scale), gamma=self.gamma).resolve_gamma(X, int(self.random_state))
+
+    def _hold(self, vectors: np.ndarray, coefficients: np.ndarray, intercept: float, double: bool) -> None:
+        """Keep f = Σ_s coefficient_s k(·, s) + intercept; float32 unless the data was float64."""
+        dtype = torch.float64 if double else torch.float32
+        space = KernelSpace(RBF(), (self.gamma_,), vectors.shape[1], dtype, int(self.random_state))
+        arrays = {
+            "rows": vectors.astype(np.float64 if double else np.float32),
+            "offsets": np.array([0, len(vectors)]),
+            "members": np.arange(len(vectors)),
+            "coefficients": np.asarray(coefficients, dtype=np.float64),
+            "decays": np.ones(1),
+        }
+        self.expansion_ = SupportVectors().restore(space, arrays)
+        self.intercept_ = intercept
+        self.n_support_ = len(vectors)
+        self._squared_norm = max(self.expansion_.squared_norm(), 0.0)
+        self.norm_ = float(np.sqrt(self._squared_norm))
+
+    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
+    def scores(self, X) -> np.ndarray:
+        """f(x), shape (n,), float64; positive means ``classes_[1]``."""
+        parts = [self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)]
+        return np.concatenate(parts) + self.intercept_
+
+    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the dtype of the training data."""
+        parts = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
+        scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in parts]) + self.intercept_
+        return scores, np.concatenate([gradients[:, 0].numpy() for _, gradients in parts])
+
+    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64."""
+        coords = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        parts = [self.expansion_.probe(part, coords, float(h)) for part in self._parts(X)]
+        even, odd = (torch.cat(which).numpy() for which in zip(*parts))
+        return even + self.intercept_ + odd, even + self.intercept_ - odd
+
+    def staged_scores(self, X) -> np.ndarray:
+        """The scores as one row, shape (1, n)."""
+        return self.scores(X)[None, :]
+
+    def _parts(self, X) -> Iterator[Tensor]:
+        X = self._validate_rows(X)
+        for start in range(0, len(X), _ROWS):
+            yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
+        """L2 radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        bound : {"sharp", "paper"} or None
+            None is "sharp".
+        """
+        bound = "sharp" if bound is None else bound
+        if bound not in ("sharp", "paper"):
+            raise ValueError(f"bound={bound!r} does not hold for this model; choose from sharp, paper")
+        check_is_fitted(self)
+        signs = self._signs(y)
+        found, start = [], 0
+        for part in self._parts(X):
+            found.append(self._radii(part, signs[start : start + len(part)], bound))
+            start += len(part)
+        return np.concatenate(found)
+
+    def _radii(self, X: Tensor, signs: np.ndarray, bound: str) -> np.ndarray:
+        scores, gradients = self.expansion_.scores_and_gradients(X.double(), dtype=torch.float64)
+        exact, slopes = scores[:, 0].numpy(), gradients[:, 0].norm(dim=1).numpy()
+        vectors, weights = self.expansion_.live()
+        errors = rbf_evaluation_errors(
+            X.double().numpy(),
+            vectors.double().numpy(),
+            weights[:, 0].numpy(),
+            self.gamma_,
+            self._squared_norm,
+            self.intercept_,
+        )
+        # Users and attacks see the model's own arithmetic, perhaps float32. Its distance from float64 is measured where
+        # the margin is; eight times that covers the neighbourhood.
+        margin_error = errors.score + 8.0 * np.abs(self.expansion_.scores(X)[:, 0].double().numpy() - exact)
+        margins = signs * (exact + self.intercept_)
+        if bound == "paper":
+            inverse = partial(RBF().inverse_profile, gamma=self.gamma_)
+            return paper_radius(margins, self.norm_, inverse, margin_error=margin_error, norm_error=errors.norm)
+        return sharp_radius(
+            margins,
+            slopes,
+            self.norm_,
+            self.gamma_,
+            offsets=signs * self.intercept_,
+            margin_error=margin_error,
+            gradient_error=errors.gradient,
+            norm_error=errors.norm,
+        )
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The fitted model as plain JSON and arrays; see ``models.persistence``."""
+        check_is_fitted(self)
+        meta = self._common_state()
+        meta |= {"gamma": self.gamma_, "intercept": self.intercept_, "n_iter": self.n_iter_}
+        arrays = self.expansion_.arrays()
+        kept = {"vectors": arrays["rows"], "coefficients": arrays["coefficients"]}
+        return meta, kept | {f"curve.{name}": values for name, values in self.curve_.items()}
+
+    @classmethod
+    def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "KernelSVC":
+        """Inverse of `get_state`; scores are equal bit for bit."""
+        model = cls._from_common_state(meta)
+        model.gamma_, model.n_iter_ = meta["gamma"], meta["n_iter"]
+        vectors = arrays["vectors"]
+        model._hold(vectors, arrays["coefficients"], meta["intercept"], vectors.dtype == np.float64)
+        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
+        return model
+
+
+def cv_scores(
+    model: KernelSVC, X, y, Cs, folds: int, random_state: int = 0, radius: float | None = None, observer=None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Held-out accuracy, shape (len(Cs), folds), and certified accuracy at `radius` (None without one).
+
+    One kernel matrix, with the width of the whole data, serves all folds and values of C.
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    reference = KernelSVC(**model.get_params())
+    rows, signs = reference._validate_training_data(X, y)
+    reference.gamma_ = reference._resolve_gamma(rows)
+    gram = _kernel_matrix(rows, reference.gamma_)
+    numbers = assign_folds((signs > 0).astype(int), folds, random_state)
+    accuracy = np.zeros((len(Cs), folds))
+    certified = None if radius is None else np.zeros((len(Cs), folds))
+    for fold in range(folds):
+        train, held_out = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
+        inner, outer = gram[np.ix_(train, train)], gram[np.ix_(held_out, train)]
+        for place, C in enumerate(Cs):
+            fitted = SVC(C=C, kernel="precomputed", tol=model.tol, cache_size=model.cache_size)
+            fitted.fit(inner, signs[train])
+            accuracy[place, fold] = np.mean((fitted.decision_function(outer) > 0) == (signs[held_out] > 0))
+            if certified is not None:
+                vectors, double = rows[train[fitted.support_]], rows.dtype == np.float64
+                reference._hold(vectors, fitted.dual_coef_[0], float(fitted.intercept_[0]), double)
+                certified[place, fold] = np.mean(reference.certified_radius(rows[held_out], y[held_out]) >= radius)
+            if observer is not None:
+                observer("tune", fold * len(Cs) + place + 1, folds * len(Cs))
+    return accuracy, certified
+
+
+def _kernel_matrix(X: np.ndarray, gamma: float) -> np.ndarray:
+    rows = to_tensor(X, torch.float64)
+    norms = torch.einsum("ij,ij->i", rows, rows)
+    gram = np.empty((len(rows), len(rows)))
+    for start in range(0, len(rows), 1024):
+        part = slice(start, start + 1024)
+        gram[part] = RBF().from_squared_distance_(squared_distances(rows[part], rows, norms[part], norms), gamma)
+    return gram
