@@ -37,8 +37,11 @@ def _task(cfg: DictConfig) -> dict[str, Any]:
     in_sweep = hydra_cfg.mode is not None and hydra_cfg.mode.name == "MULTIRUN"
     try:
         outcome = run_job(cfg, overrides, sweep.current_id() if in_sweep else None)
-    except (KeyboardInterrupt, Terminated):
-        Outcome("killed", labels_of(cfg), reason="interrupted").write(folder)
+    except (KeyboardInterrupt, Terminated) as stop:
+        cancelled = isinstance(stop, Terminated)
+        Outcome("killed", labels_of(cfg), reason="cancelled (SIGTERM)" if cancelled else "interrupted").write(folder)
+        if cancelled and "Joblib" in hydra_cfg.launcher._target_:
+            return {"status": "killed"}  # one worker was cancelled; raised here, it would end the whole pool
         raise
     except Exception as error:
         if not in_sweep and _tracebacks():
