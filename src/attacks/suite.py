@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,10 +50,15 @@ class Suite:
         FGSM, PGD, CarliniWagner and ZOO with their defaults when None.
     l2_cap : float, optional
         Largest L2 distortion at which an example of a minimum-norm attack counts.
+    chunk_size, dtype, random_state : optional
+        Settings for all attacks at once, in place of their own.
     """
 
     attacks: Sequence[Attack] | None = None
     l2_cap: float | None = None
+    chunk_size: int | None = None
+    dtype: str | None = None
+    random_state: int | None = None
 
     name: ClassVar[str] = "suite"
 
@@ -65,10 +70,12 @@ class Suite:
 
     def members(self) -> dict[str, Attack]:
         """The attacks by name; a second one of a kind is numbered, ``pgd_2``."""
+        common = {key: getattr(self, key) for key in ("chunk_size", "dtype", "random_state")}
+        common = {key: value for key, value in common.items() if value is not None}
         named: dict[str, Attack] = {}
         for attack in (FGSM(), PGD(), CarliniWagner(), ZOO()) if self.attacks is None else self.attacks:
             count = sum(other.name == attack.name for other in named.values())
-            named[f"{attack.name}_{count + 1}" if count else attack.name] = attack
+            named[f"{attack.name}_{count + 1}" if count else attack.name] = replace(attack, **common)
         return named
 
     def __call__(

@@ -14,7 +14,11 @@ from .penalty import ConstantSearch, EarlyAbort
 from .problem import Found, Problem
 from .validation import check_count, check_epsilon, check_positive
 
-FACTOR = 4.0
+# Beyond the c of a linear model, for margins that curve: measured on MNIST 1 vs 7, a factor of 2 leaves 25 % of the
+# points unbroken after the first round, 8 leaves 8 %.
+HEADROOM = 8.0
+# A sweep over a few dozen coordinates is a single step: too little to tell whether ADAM has stalled.
+SHORTEST_WINDOW = 20
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class ZOO(MinimumNormAttack):
     confidence : float
         The margin must be at most ``-confidence``.
     initial_const : float, optional
-        First c; None takes twice the c at which a linear model's penalty has its minimum on the boundary,
+        First c; None takes eight times the c at which a linear model's penalty has its minimum on the boundary,
         ``2 · margin / ‖∇‖²``, from the first batch of coordinates.
     patience : int
         A row leaves a round when this many sweeps over all coordinates did not lower its loss by 1 %.
@@ -101,6 +105,10 @@ class ZOO(MinimumNormAttack):
             if len(index) == 0:
                 break
         restarted = self._restart(problem, nearest)
+        index = np.flatnonzero(restarted & self._affords(problem, np.arange(n)))
+        if len(index):
+            constants.c[index] = np.nan
+            self._descend(problem, nearest, constants, index, steps, self.binary_search_steps)
         self._tighten(problem, nearest)
         trace = {"restarted": restarted, "steps": steps, "out_of_budget": ~self._affords(problem, np.arange(n))}
         return Found(nearest.points, trace)
@@ -128,7 +136,7 @@ class ZOO(MinimumNormAttack):
         place = np.arange(len(index))
         mean, square = np.zeros_like(points), np.zeros_like(points)
         visits = np.zeros(d)
-        abort = EarlyAbort(len(index), self.patience * -(-d // q), 0.99)
+        abort = EarlyAbort(len(index), max(self.patience * -(-d // q), SHORTEST_WINDOW), 0.99)
         for step in range(self.steps):
             # The batch depends on the seed and the step alone: every chunk of rows visits the same coordinates.
             rng = np.random.default_rng([self.random_state, round_, step])
@@ -140,10 +148,10 @@ class ZOO(MinimumNormAttack):
             hinge = margins + nearest.depth
             succeeded[place[hinge <= 0]] = True
             slopes = (plus - minus) / (2.0 * self.h)
-            self._first_constants(constants, index, margins, slopes, d)
-            c = constants.c[index]
             moved = points[:, coords]
             delta = moved - problem.X[np.ix_(index, coords)]
+            self._first_constants(constants, index, margins, slopes, delta, d)
+            c = constants.c[index]
             gradients = (2.0 * delta + np.where(hinge > 0, c, 0.0)[:, None] * slopes).astype(points.dtype)
             visits[coords] += 1
             points[:, coords] = self._adam(moved, gradients, mean, square, coords, visits[coords], problem.box)
@@ -155,18 +163,28 @@ class ZOO(MinimumNormAttack):
                 abort.keep(stay)
                 if len(index) == 0:
                     break
-            done = (round_ + step / self.steps) / self.binary_search_steps
+            done = (round_ + step / self.steps) / (self.binary_search_steps + 1)
             problem.progress(done, len(problem.X) - len(nearest.missing))
         return succeeded
 
+    @staticmethod
     def _first_constants(
-        self, constants: ConstantSearch, index: np.ndarray, margins: np.ndarray, slopes: np.ndarray, d: int
+        constants: ConstantSearch,
+        index: np.ndarray,
+        margins: np.ndarray,
+        slopes: np.ndarray,
+        delta: np.ndarray,
+        d: int,
     ) -> None:
-        unset = np.isnan(constants.c[index])
-        if unset.any():
-            squared = (slopes[unset] ** 2).sum(axis=1) * (d / slopes.shape[1])
-            estimate = FACTOR * np.maximum(margins[unset], 0.0) / np.maximum(squared, 1e-30)
-            constants.c[index[unset]] = np.clip(estimate, 1e-3, 1e6)
+        """At x: where a linear model's penalty is least on the boundary. On the boundary: stationarity, 2δ = -c ∇m."""
+        unset = np.flatnonzero(np.isnan(constants.c[index]))
+        if len(unset) == 0:
+            return
+        squared = (slopes[unset] ** 2).sum(axis=1) * (d / slopes.shape[1])
+        linear = 2.0 * np.maximum(margins[unset], 0.0) / np.maximum(squared, 1e-30)
+        away = (delta[unset] ** 2).sum(axis=1, dtype=np.float64)
+        stationary = 2.0 * away / np.maximum(np.abs((slopes[unset] * delta[unset]).sum(axis=1)), 1e-30)
+        constants.c[index[unset]] = np.clip(HEADROOM * np.where(away > 0, stationary, linear), 1e-3, 1e6)
 
     def _adam(
         self,
