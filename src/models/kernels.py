@@ -64,8 +64,11 @@ class Kernel(ABC):
         """g⁻¹: the distance at which the kernel has fallen to `value` in (0, 1]."""
 
     @abstractmethod
-    def unit_frequencies(self, rng: np.random.Generator, dimension: int, n_features: int) -> np.ndarray:
-        """Draws of the spectral measure at frequency_scale 1, shape (dimension, n_features), float32."""
+    def frequency_lengths(self, rng: np.random.Generator, n_features: int) -> np.ndarray | None:
+        """What makes standard normal vectors draws of the spectral measure at frequency_scale 1.
+
+        Both measures are scale mixtures of normals: factors of shape (n_features,), float32, or None for all ones.
+        """
 
     @abstractmethod
     def frequency_scale(self, gamma: float) -> float:
@@ -103,8 +106,8 @@ class RBF(Kernel):
     def inverse_profile(self, value, gamma):
         return np.sqrt(-np.log(value) / gamma)
 
-    def unit_frequencies(self, rng, dimension, n_features):
-        return rng.standard_normal((dimension, n_features), dtype=np.float32)
+    def frequency_lengths(self, rng, n_features):
+        return None
 
     def frequency_scale(self, gamma: float) -> float:
         return float(np.sqrt(2.0 * gamma))
@@ -135,10 +138,9 @@ class Laplacian(Kernel):
     def inverse_profile(self, value, gamma):
         return -np.log(value) / gamma
 
-    def unit_frequencies(self, rng, dimension, n_features):
-        directions = rng.standard_normal((dimension, n_features), dtype=np.float32)
+    def frequency_lengths(self, rng, n_features):
         # A normal vector over an independent |normal| is Cauchy. The floor keeps float32 finite (one feature in 1e6).
-        return directions / np.maximum(np.abs(rng.standard_normal(n_features, dtype=np.float32)), 1e-6)
+        return 1 / np.maximum(np.abs(rng.standard_normal(n_features, dtype=np.float32)), np.float32(1e-6))
 
     def frequency_scale(self, gamma: float) -> float:
         return float(gamma)
