@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+CURVES = ("test_error", "adversarial_test_error", "robust_accuracy_by_step")
 
 
 class Terminated(BaseException):
@@ -222,8 +223,8 @@ def _reuse(cfg: DictConfig, run: Any, sweep: str | None, store: TrackingStore) -
         run_name(cfg), run.info.run_id[:8], 100 * metrics["clean_accuracy"], 100 * metrics["robust_accuracy"],
     )  # fmt: skip
     outcome = Outcome("reused", labels_of(cfg), run.info.run_id, metrics=metrics, checks=checks)
-    for name in ("test_error", "adversarial_test_error", "robust_accuracy_by_step"):
-        if name in metrics:
+    for name in metrics:
+        if name in CURVES or name.startswith("squared_error"):
             points = store.client.get_metric_history(run.info.run_id, name)
             outcome.curves[name] = sorted((point.step, point.value) for point in points)
     return outcome
@@ -294,6 +295,8 @@ def terminated_as_exception() -> Iterator[None]:
         return
 
     def stop(signum: int, frame: Any) -> None:
+        # SLURM sends it more than once; a second one must not cut the marking of the run short.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, stop)

@@ -27,6 +27,7 @@ Jobs = Sequence[Sequence[str]]
 _POLL_SECONDS = 0.5
 # submitit asks for the state of old jobs every ten minutes; a cancelled one should be noticed sooner.
 _STATE_SECONDS = 10.0
+_CANCEL_SECONDS = 30.0
 
 
 class PatientJoblib(JoblibLauncher):
@@ -80,13 +81,22 @@ class _PatientSubmitit(BaseSubmititLauncher):
         try:
             return self._wait(jobs, self._submit(self._executor(), calls, jobs), numbers)
         except BaseException:
-            for job in jobs.values():
-                if not job.done():
-                    job.cancel(check=False)
+            self._cancel([job for job in jobs.values() if not job.done()])
             raise
 
     def _check(self) -> None:
         """Raise when there is nothing to submit to."""
+
+    @staticmethod
+    def _cancel(jobs: list[Any]) -> None:
+        """Cancel, and give the jobs the time to end their runs."""
+        if jobs:
+            _say(f"cancelling {len(jobs)} jobs")
+        for job in jobs:
+            job.cancel(check=False)
+        limit = time.monotonic() + _CANCEL_SECONDS
+        while time.monotonic() < limit and not all(job.done(force_check=True) for job in jobs):
+            time.sleep(1.0)
 
     def _executor(self) -> Any:
         import submitit
