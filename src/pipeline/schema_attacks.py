@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -85,10 +86,21 @@ class ZOOConf(AttackConf):
     restarts: int = setting(1, ge=0)
 
 
+@dataclass
+class SuiteConf:
+    """Every attack of ``attacks``, worst case per example; ``l2_cap`` limits the minimum-norm ones."""
+
+    _target_: str = "attacks.Suite"
+    name: str = MISSING
+    attacks: Any = MISSING
+    l2_cap: float | None = setting(None, gt=0)
+
+
 ATTACKS: dict[str, type] = {
     "none": NoAttackConf,
     "fgsm": FGSMConf,
     "pgd": PGDConf,
     "cw": CarliniWagnerConf,
     "zoo": ZOOConf,
+    "suite": SuiteConf,
 }

@@ -18,11 +18,20 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
     settings = OmegaConf.to_container(node, resolve=True)
     assert isinstance(settings, dict)
-    settings.pop("name", None)
+    settings = _arguments(settings)
     parameters = inspect.signature(get_class(settings["_target_"])).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     extra = {name: value for name, value in overrides.items() if takes_any or name in parameters}
     return instantiate(settings, **extra, _convert_="all")
+
+
+def _arguments(settings: dict[Any, Any]) -> dict[str, Any]:
+    """Labels dropped, at every level; a suite's attacks, named in the configuration, become a list."""
+    kept = {str(key): value for key, value in settings.items() if key != "name"}
+    kept = {key: _arguments(value) if isinstance(value, dict) else value for key, value in kept.items()}
+    if isinstance(kept.get("attacks"), dict):
+        kept["attacks"] = list(kept["attacks"].values())
+    return kept
 
 
 def with_parameters(model: Any, best: dict[str, Any]) -> Any:
