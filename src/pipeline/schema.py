@@ -128,6 +128,7 @@ class EvaluationConf:
     max_attacked_costly: int | None = setting(None, ge=1)
     certified_radius: float = setting(0.5, ge=0)
     l2_cap: float = setting(1.0, gt=0)
+    convergence: bool = False
 
 
 @dataclass

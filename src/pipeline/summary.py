@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import figures
+from pipeline import experiments, figures
 from pipeline.cache import StageStore
 from pipeline.job import Outcome, stages_folder
 from pipeline.progress import console
@@ -129,6 +129,7 @@ def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: 
     folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
     try:
         write_files(folder, tables, results, failures)
+        experiments.draw(sweep.id.rpartition("-")[0], sweep.jobs, results, folder / "figures")
         (folder / "table.svg").write_text(_picture(sweep, results, tables))
         client.log_artifacts(run_id, str(folder))
     finally:

@@ -10,8 +10,8 @@ _WINDOW = 2048
 def row_digests(X: np.ndarray) -> np.ndarray:
     """Digest of the content of every row, (n,) uint64.
 
-    A random multilinear hash of the float32 bits modulo 2^64: two different rows agree with chance about 2^-40. It reads
-    a memory map in windows and is fast enough to be computed in every run.
+    A random multilinear hash of the float32 bits modulo 2^64: two different rows agree with chance about 2^-40. It
+    reads a memory map in windows and is fast enough to be computed in every run.
     """
     pairs = (X.shape[1] + 1) // 2
     weights = np.random.default_rng(0).integers(0, 2**64, size=pairs, dtype=np.uint64) | np.uint64(1)

@@ -65,7 +65,13 @@ def evaluate(cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained, att
     checks = run_checks(context, checks_level(cfg))
     metrics["checks_seconds"] = time.perf_counter() - started
     metrics["checks_failed"] = float(sum(check.status == "fail" for check in checks))
-    return Evaluated(metrics, _curves(data, trained, attacked), radii, around, checks)
+    curves = _curves(data, trained, attacked)
+    if cfg.evaluation.convergence:
+        from pipeline.experiments.convergence import convergence_curves
+
+        found, more = convergence_curves(cfg, data, model)
+        curves, metrics = curves | found, metrics | more
+    return Evaluated(metrics, curves, radii, around, checks)
 
 
 def _clean_metrics(cfg: DictConfig, data: Dataset, correct: np.ndarray, radii: np.ndarray) -> dict[str, float]:
