@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,9 +21,8 @@ from pipeline.errors import UserError
 from pipeline.validation import validate
 
 if TYPE_CHECKING:
-    from pipeline.stages.plan import Plan
+    from pipeline.stages.chain import Results
     from pipeline.tracking.bundle import RunBundle
-    from pipeline.tracking.record import Results
     from pipeline.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
@@ -93,6 +92,7 @@ def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> 
 
 def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: str, store: TrackingStore) -> Outcome:
     from pipeline.cache import StageStore
+    from pipeline.stages.chain import Chain
     from pipeline.stages.plan import plan
     from pipeline.tracking import runs
     from pipeline.tracking.bundle import RunBundle
@@ -111,7 +111,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
         run_id = runs.start(store, run_name(cfg), tags)
         log.info("%s  (run %s)", run_name(cfg), run_id[:8])
         try:
-            results = _compute(cfg, _load_data(cfg), stages, keys)
+            results = Chain(cfg, _load_data(cfg), stages).run(keys)
             bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
@@ -121,54 +121,6 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
         except BaseException as error:
             _end_quietly(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
             raise
-
-
-def _compute(cfg: DictConfig, data: Any, stages: Any, keys: Plan) -> Results:
-    from hydra.utils import get_class
-
-    from pipeline.progress import watch
-    from pipeline.stages.attack import Attacked, attack
-    from pipeline.stages.evaluate import Evaluated, evaluate
-    from pipeline.stages.train import Trained, train
-    from pipeline.stages.tune import Tuned, tune
-    from pipeline.tracking.record import Results
-
-    reused: list[str] = []
-
-    def stage(name: str, key: str, compute: Callable[[Any], Any], restore: Callable[[Any], Any]) -> Any:
-        """Load the stage or compute it under a progress display; what was computed is used as it is."""
-        fresh: list[Any] = []
-
-        def build() -> Any:
-            with watch(name) as observer:
-                fresh.append(compute(observer))
-            return fresh[0].to_entry()
-
-        entry, was_reused = stages.get_or_compute(name, key, build)
-        if was_reused:
-            reused.append(name)
-        return fresh[0] if fresh else restore(entry)
-
-    tuned = Tuned()
-    if cfg.tune.enabled:
-        tuned = stage("tune", keys.tune, lambda observer: tune(cfg, data, observer), Tuned.from_entry)
-        _say("tune", tuned.seconds, reused, ", ".join(f"{k} = {v:g}" for k, v in tuned.best.items()))
-    model_class = get_class(cfg.model._target_)
-    trained = stage(
-        "train",
-        keys.train,
-        lambda observer: train(cfg, data, tuned, observer),
-        lambda e: Trained.from_entry(e, model_class),
-    )
-    _say("train", trained.seconds, reused)
-    for message in [*data.notes, *tuned.messages, *trained.messages]:
-        log.info("  note    %s", message)
-    attacked = stage("attack", keys.attack, lambda observer: attack(cfg, data, trained, observer), Attacked.from_entry)
-    _say("attack", attacked.seconds, reused, f"{len(attacked.rows)} test points")
-    evaluated = stage(
-        "evaluate", keys.evaluate, lambda observer: evaluate(cfg, data, tuned, trained, attacked), Evaluated.from_entry
-    )
-    return Results(data, tuned, trained, attacked, evaluated, reused)
 
 
 def _finish(
@@ -244,11 +196,6 @@ def _load_data(cfg: DictConfig) -> Any:
 
     with watch("data") as observer:
         return load_dataset(cfg.dataset, progress=observer)
-
-
-def _say(stage: str, seconds: float, reused: list[str], more: str = "") -> None:
-    how = "reused" if stage in reused else f"{seconds:.1f} s"
-    log.info("  %-7s %-8s %s", stage, how, more)
 
 
 def _limit_threads(cfg: DictConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline import figures
 from pipeline.data import Dataset
-from pipeline.stages.attack import Attacked
+from pipeline.stages.chain import Results
 from pipeline.stages.evaluate import Evaluated
-from pipeline.stages.train import Trained
-from pipeline.stages.tune import Tuned, describe
+from pipeline.stages.tune import describe
 from pipeline.tracking.bundle import RunBundle
 
 _GALLERY = 8
 _SIGNIFICANT = 6
-
-
-@dataclass(frozen=True)
-class Results:
-    """The results of all stages of one experiment and which of them were reused."""
-
-    data: Dataset
-    tuned: Tuned
-    trained: Trained
-    attacked: Attacked
-    evaluated: Evaluated
-    reused: list[str]
 
 
 def run_name(cfg: DictConfig) -> str:
