@@ -127,22 +127,24 @@ def sharp_radius(
         y·b; 0 for a machine without intercept.
     margin_error, gradient_error, norm_error : absolute error bounds of the margins, gradient norms and norm
     """
-    total = np.asarray(margins, dtype=np.float64)
-    gradient = np.asarray(gradient_norms, dtype=np.float64)
-    offset = np.broadcast_to(np.asarray(offsets, dtype=np.float64), total.shape)
-    kernel_part = total - offset
-    margin_error = margin_error + _ROUND * (np.abs(total) + np.abs(offset))
+    # A diverged machine has infinite margins or norms; they end as NaN in a comparison, and as radius 0.
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = np.asarray(margins, dtype=np.float64)
+        gradient = np.asarray(gradient_norms, dtype=np.float64)
+        offset = np.broadcast_to(np.asarray(offsets, dtype=np.float64), total.shape)
+        kernel_part = total - offset
+        margin_error = margin_error + _ROUND * (np.abs(total) + np.abs(offset))
 
-    # What is left of h after the projection, at its largest within the error bounds.
-    largest_norm = (norm + norm_error) * (1 + _ROUND)
-    value = np.maximum(np.abs(kernel_part) - margin_error, 0.0)
-    slope = np.maximum(gradient - gradient_error, 0.0)
-    left = np.maximum(largest_norm**2 * (1 + _ROUND) - (value**2 + slope**2 / (2 * gamma)) * (1 - _ROUND), 0.0)
-    rest = np.sqrt(left) * (1 + _ROUND)
-    # Lengths in units of 1/sqrt(gamma), so that u = rho².
-    bound = _SharpBound(offset, kernel_part - margin_error, (gradient + gradient_error) / np.sqrt(gamma), rest)
-    rho = _walk_outward(bound, total - margin_error > 0)
-    return _finish(rho / np.sqrt(gamma), total - margin_error)
+        # What is left of h after the projection, at its largest within the error bounds.
+        largest_norm = (norm + norm_error) * (1 + _ROUND)
+        value = np.maximum(np.abs(kernel_part) - margin_error, 0.0)
+        slope = np.maximum(gradient - gradient_error, 0.0)
+        left = np.maximum(largest_norm**2 * (1 + _ROUND) - (value**2 + slope**2 / (2 * gamma)) * (1 - _ROUND), 0.0)
+        rest = np.sqrt(left) * (1 + _ROUND)
+        # Lengths in units of 1/sqrt(gamma), so that u = rho².
+        bound = _SharpBound(offset, kernel_part - margin_error, (gradient + gradient_error) / np.sqrt(gamma), rest)
+        rho = _walk_outward(bound, total - margin_error > 0)
+        return _finish(rho / np.sqrt(gamma), total - margin_error)
 
 
 class _SharpBound:

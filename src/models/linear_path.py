@@ -68,7 +68,8 @@ def solve(
         if callback is not None:
             callback(steps, candidate)
 
-    size = min(n, max(first, problem.X.shape[1] // 2))
+    # With few rows per dimension a sample says nothing about the margin of the others.
+    size = n if n <= max(2 * first, 4 * problem.X.shape[1]) else first
     if start is not None:
         guess = problem.primal(start.weights, problem.project(start.weights))
     elif size < n:
@@ -81,6 +82,8 @@ def solve(
     while True:
         needed = problem.needed(guess.weights, problem.project(guess.weights)) - problem.signs * guess.intercept
         rows = _inside_or_near(needed, size)
+        if len(rows) > n // 2:
+            rows, accuracy = np.arange(n), 0.5 * tol
         point = interior_point(problem.restrict(rows), accuracy, max_iter - steps, callback=on_step)
         alpha = np.zeros(n)
         alpha[rows] = point.alpha
@@ -89,11 +92,10 @@ def solve(
         best = guess if guess.objective < best.objective else best
         bound = max(bound, lower)
         solution = Solution(best.weights, best.intercept, best.objective, bound, steps)
-        complete = len(rows) == n and accuracy <= tol
-        if solution.gap <= tol or complete or steps >= max_iter:
+        if solution.gap <= tol or len(rows) == n or steps >= max_iter:
             return solution
         size = min(n, int(1.5 * size))
-        accuracy = 0.5 * tol if solution.gap < 0.05 or len(rows) == n else accuracy
+        accuracy = 0.5 * tol if solution.gap < 0.05 else accuracy
 
 
 def solve_path(
