@@ -42,10 +42,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(options: argparse.Namespace) -> None:
     name = options.name or options.sweep or "-".join(options.dataset) or "all"
-    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
-        raise UserError(f"--name: '{name}' is no folder name; use letters, digits, - and _")
     if options.sweep and not re.fullmatch(r"[\w.-]+", options.sweep):
         raise UserError(f"--sweep: '{options.sweep}' is no sweep's id; the tag 'sweep' of the runs shows them")
+    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+        raise UserError(f"--name: '{name}' is no folder name; use letters, digits, - and _")
     store = _open(options)
 
     # Slow imports (matplotlib, scipy) only when there is something to report.

@@ -48,8 +48,10 @@ class Comparison:
         """``+0.32 [+0.10, +0.54] points``."""
         if self.n == 0:
             return "–"
-        interval = f" [{self.low:+.2f}, {self.high:+.2f}]" if self.n > 1 else ""
-        return f"{self.mean:+.2f}{interval} {self.unit}"
+        # Adding 0.0 after rounding turns -0.00 into +0.00.
+        mean, low, high = (round(value, 2) + 0.0 for value in (self.mean, self.low, self.high))
+        interval = f" [{low:+.2f}, {high:+.2f}]" if self.n > 1 else ""
+        return f"{mean:+.2f}{interval} {self.unit}"
 
     @property
     def paper_text(self) -> str:

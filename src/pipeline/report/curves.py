@@ -198,6 +198,7 @@ def _lines(
         figure, axes = plt.subplots(figsize=(6.0, 3.6))
         _paint_lines(axes, lines)
         axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.set_ylim(top=min(axes.get_ylim()[1], 100.5))
         axes.legend()
         return figure
 

@@ -46,7 +46,7 @@ def _missing(report: Report) -> list[tuple[str, str]]:
         drawn = {figure.id for part in dataset.parts for figure in part.figures}
         command = f"python -m pipeline.run -m experiment={{}} dataset={dataset.name}"
         if not any(id.endswith("-over-epsilon") for id in drawn):
-            wanted.append((f"{dataset.title}: accuracy over ε and K", command.format("paper_figures")))
+            wanted.append((f"{dataset.title}: accuracy over ε and K", command.format("attack_strength")))
         if dataset.certified is None:
             wanted.append((f"{dataset.title}: what certified tuning adds", command.format("certified")))
         if not any(part.section.row("natural") for part in dataset.parts if part.tables):

@@ -177,9 +177,7 @@ def gallery(section: Section, folder: Path, reader: Reader) -> Figure | None:
             axes.set_ylabel(ATTACKS.get(attack, attack))
         return figure
 
-    caption = (
-        f"{row.label}, first seed. Orange frame: the label changed; green frame: it did not. Below: L2 distortion."
-    )
+    caption = f"{row.label}, first seed. Orange frame: the label changed; green: it did not. Below: L2 distortion."
     return draw(folder, f"{section.slug}-gallery", "Adversarial images", caption, paint)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pipeline.report.content import UNBOUNDED, Cell, Row, Section, Stat, stat
+from pipeline.report.content import PAPER_COLUMNS, UNBOUNDED, Cell, Row, Section, Stat, stat
 from pipeline.report.distortions import distortions_of
 from pipeline.report.paper import ATTACKS
 from pipeline.report.tracked import Reader
@@ -41,27 +41,29 @@ def name(text: str) -> Entry:
 def main_table(section: Section) -> Table:
     """The paper's table: ours beside the paper's, the unbounded attacks at the L2 cap and without one."""
     cap = section.l2_cap
-    radius = _certified_radius(section)
+    in_paper = any(row.published(section.dataset, "none") for row in section.paper_rows)
     groups, columns = [("", 1)], ["model"]
-    for attack in ("none", "fgsm", "pgd"):
-        groups.append((ATTACKS[attack], 2))
-        columns += ["ours", "paper"]
-    for attack in UNBOUNDED:
-        groups.append((ATTACKS[attack], 3))
-        columns += [f"ours, L2 ≤ {cap:g}", "ours, no bound", "paper, budget not stated"]
+    for attack in PAPER_COLUMNS:
+        own = [f"ours, L2 ≤ {cap:g}", "ours, no bound"] if attack in UNBOUNDED else ["ours"]
+        own += (["paper, budget not stated"] if attack in UNBOUNDED else ["paper"]) if in_paper else []
+        groups.append((ATTACKS[attack], len(own)))
+        columns += own
     groups.append(("Certified", 1))
-    columns.append(f"L2 ≤ {radius}")
+    columns.append(f"L2 ≤ {_certified_radius(section)}")
     table = Table("Accuracy [%]", groups, columns)
     for row in section.paper_rows:
-        entries = [name(row.label), _clean_entry(row), _paper_entry(row, section, "none")]
-        for attack in ("fgsm", "pgd"):
-            entries += [_entry(row.cell(attack), "robust_accuracy"), _paper_entry(row, section, attack)]
-        for attack in UNBOUNDED:
+        entries = [name(row.label)]
+        for attack in PAPER_COLUMNS:
             cell = row.cell(attack)
-            entries += [_entry(cell, "accuracy_at_l2_cap"), _entry(cell, "robust_accuracy")]
-            entries.append(_paper_entry(row, section, attack))
+            if attack == "none":
+                entries.append(_clean_entry(row))
+            else:
+                entries += [_entry(cell, "accuracy_at_l2_cap")] if attack in UNBOUNDED else []
+                entries.append(_entry(cell, "robust_accuracy"))
+            entries += [_paper_entry(row, section, attack)] if in_paper else []
         entries.append(_shared_entry(row, "certified_accuracy"))
         table.rows.append(entries)
+    _lift_shared_basis(table)
     table.notes.append(
         "Mean ± standard deviation over seeds, in percent of the test points that the attack got; points that were "
         "misclassified before count as broken. FGSM and PGD: L∞ ≤ 8/255, PGD with 10 steps of ε/4."
@@ -71,6 +73,17 @@ def main_table(section: Section) -> Table:
         f"only that they succeeded. The number to compare is the accuracy when examples beyond L2 {cap:g} do not count."
     )
     return table
+
+
+def _lift_shared_basis(table: Table) -> None:
+    """What all entries of a column rest on is said once, in its header."""
+    for place in range(1, len(table.columns)):
+        entries = [row[place] for row in table.rows]
+        shared = {entry.below for entry in entries if entry.text != DASH}
+        if len(shared) == 1 and shared != {""}:
+            table.columns[place] += f", {shared.pop()}"
+            for row in table.rows:
+                row[place] = replace(row[place], below="")
 
 
 def time_table(section: Section) -> Table:
