@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+SERVER_STAMP := $(VENV)/.installed-server
 PORT ?= 5000
 PYTEST := $(BIN)/python -m pytest
 
@@ -24,6 +25,10 @@ $(BENCH_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench,server]' 2>&1 | grep -v '^WARNING' || true
 	@touch $@
 
+$(SERVER_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[server]' 2>&1 | grep -v '^WARNING' || true
+	@touch $@
+
 setup: $(STAMP) ## make .venv
 
 run: $(STAMP) ## the sweep of the README on the embedded digits
@@ -39,10 +44,9 @@ test-slow: $(STAMP) ## slow, survival and real-data tests (fetches data)
 	@$(PYTEST) -q -m "slow or survival or realdata or network"
 
 test-slurm: $(STAMP) ## the sweep on a real one-node SLURM cluster (Debian, as root)
-	@scripts/slurm-up.sh
-	@$(PYTEST) -q -m slurm tests/slurm; code=$$?; scripts/slurm-down.sh; exit $$code
+	@eval "$$(scripts/slurm-up.sh)"; $(PYTEST) -q -m slurm tests/slurm; code=$$?; scripts/slurm-down.sh; exit $$code
 
-test-server: $(BENCH_STAMP) ## the tracking server with PostgreSQL on loopback (Debian, as root)
+test-server: $(SERVER_STAMP) ## the tracking server with PostgreSQL on loopback (Debian, as root)
 	@$(PYTEST) -q -m server tests/server
 
 test-browser: $(STAMP) ## UI and report in headless Chromium

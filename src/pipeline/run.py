@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from pipeline.tracking.store import without_credentials
 from pipeline.tracking.view import how_to_open
 
 log = logging.getLogger(__name__)
+
+# Our presets have the names of the launchers' own schemas on purpose: they are checked against them.
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 # Set by main() so that jobs in other processes know whether the user wants tracebacks.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Server, free_port
+from mlflow_server import Server, free_port
 
 from pipeline.cache import entry as entries
 from runs import start, wait_until

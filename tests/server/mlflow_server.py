@@ -1,0 +1,62 @@
+"""An MLflow server as a process that tests may kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Server:
+    """An MLflow server that can be killed and started again on the same store."""
+
+    backend: str
+    artifacts: Path
+    port: int
+    process: subprocess.Popen | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        log = self.artifacts.parent / "server.log"
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port),
+                "--artifacts-destination", str(self.artifacts), "--workers", "2",
+            ],
+            # In the environment: a command line, and the password in it, can be read by everybody on the machine.
+            env=os.environ | {"MLFLOW_BACKEND_STORE_URI": self.backend},
+            stdout=log.open("a"), stderr=subprocess.STDOUT, start_new_session=True, cwd=self.artifacts.parent,
+        )  # fmt: skip
+        limit = time.monotonic() + 180
+        while time.monotonic() < limit:
+            try:
+                urllib.request.urlopen(f"{self.uri}/health", timeout=2)
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.2)
+        raise AssertionError(f"the server did not start:\n{log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """As a machine that goes down: at once, with all its workers."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
