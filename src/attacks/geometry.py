@@ -56,6 +56,10 @@ def nearest_below_plane(
     convex and falling, so Newton's method from t = 0 climbs to the root without overshooting. Where the box holds no
     such point the result is the corner it tends to.
     """
+    # Where scores vanish gradients can be smaller than float32 squares can hold: scale every plane to size 1.
+    sizes = np.abs(normals).max(axis=1).astype(np.float64)
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    normals, offsets = (normals / sizes[:, None]).astype(X.dtype), offsets / sizes
     t = np.zeros(len(X), dtype=np.float64)
     z = X
     for _ in range(iterations):
@@ -65,6 +69,6 @@ def nearest_below_plane(
         move = (gap > 0) & (slope > 0)
         if not move.any():
             break
-        t[move] += gap[move] / slope[move]
+        t[move] = np.minimum(t[move] + gap[move] / slope[move], 1e30)
         z = np.clip(X - t[:, None].astype(X.dtype) * normals, box[0], box[1])
     return z

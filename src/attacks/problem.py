@@ -81,6 +81,8 @@ class Problem:
         """Margins at ``x + h e_j`` and ``x - h e_j`` for j in `coords`; two queries per coordinate."""
         self.queries[index] += 2 * len(coords)
         plus, minus = self.target.probe(points, coords, h)
+        if not (np.isfinite(plus).all() and np.isfinite(minus).all()):
+            raise ValueError(f"model gives scores that are NaN or infinite within h={h} of the points it is probed at")
         signs = self.signs[index][:, None]
         return signs * plus, signs * minus
 

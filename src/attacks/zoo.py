@@ -19,6 +19,8 @@ from .validation import check_count, check_epsilon, check_positive
 HEADROOM = 8.0
 # A sweep over a few dozen coordinates is a single step: too little to tell whether ADAM has stalled.
 SHORTEST_WINDOW = 20
+# Queries to try one point of the other class: its own score, then a dozen bisections.
+RESCUE = 13
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,15 @@ class ZOO(MinimumNormAttack):
         nearest = Nearest(problem, self.confidence)
         constants = ConstantSearch(np.full(n, np.nan if self.initial_const is None else self.initial_const))
         steps = np.zeros(n, dtype=np.int64)
-        index = np.arange(n)
+        index = np.flatnonzero(self._affords(problem, np.arange(n)))
         for round_ in range(self.binary_search_steps):
+            if len(index) == 0:
+                break
             before = nearest.l2[index]
             succeeded = self._descend(problem, nearest, constants, index, steps, round_)
             constants.update(index, succeeded)
             gained = np.isinf(nearest.l2[index]) | (nearest.l2[index] < 0.99 * before)
             index = index[gained & self._affords(problem, index)]
-            if len(index) == 0:
-                break
         restarted = self._restart(problem, nearest)
         index = np.flatnonzero(restarted & self._affords(problem, np.arange(n)))
         if len(index):
@@ -117,7 +119,8 @@ class ZOO(MinimumNormAttack):
         return min(self.coordinates, problem.X.shape[1])
 
     def _affords(self, problem: Problem, index: np.ndarray) -> np.ndarray:
-        return problem.queries[index] + 2 * self._batch(problem) <= self.max_queries
+        """Rows whose budget covers one more step; what a rescue would cost is kept back."""
+        return problem.queries[index] + 2 * self._batch(problem) + self.restarts * RESCUE <= self.max_queries
 
     def _descend(
         self,
@@ -204,11 +207,10 @@ class ZOO(MinimumNormAttack):
     def _restart(self, problem: Problem, nearest: Nearest) -> np.ndarray:
         """Decision-based rescue of the failures, as far as the budget goes."""
         restarted = np.zeros(len(problem.X), dtype=bool)
-        cost = 1 + 12
         index = nearest.missing
-        index = index[problem.queries[index] + self.restarts * cost <= self.max_queries]
+        index = index[problem.queries[index] + self.restarts * RESCUE <= self.max_queries]
         if self.restarts and len(index):
-            approach_from_anchors(problem, nearest, index, self.restarts, queries=cost - 1)
+            approach_from_anchors(problem, nearest, index, self.restarts, queries=RESCUE - 1)
             restarted[index] = np.isfinite(nearest.l2[index])
         return restarted
 
