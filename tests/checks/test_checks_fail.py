@@ -159,6 +159,16 @@ def test_an_example_inside_its_radius_fails_16(make, judge):
     assert judge("16", make(alter=inside)).evidence["beaten_by_the_run"] > 0
 
 
+def test_a_suite_that_forgets_an_attack_fails_17(make, judge):
+    def forget(attacked):
+        return replace(attacked, result=replace(attacked.result, success=attacked.result.results["fgsm"].success))
+
+    strong = ("attack.attacks.pgd.epsilon=0.3", "attack.attacks.zoo.max_queries=2000", "attack.attacks.cw.steps=5")
+    check = judge("17", make("attack=suite", *strong, "evaluation.max_attacked=30", alter=forget))
+    assert check.status == "fail"
+    assert check.evidence["disagreeing"] > 0
+
+
 def test_an_unseeded_fit_fails_18(make, judge):
     check = judge("18", make("model._target_=oracles_broken.UnseededSVM"))
     assert check.status == "fail"

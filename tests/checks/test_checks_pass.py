@@ -37,6 +37,15 @@ def test_honest_minimum_norm_runs_pass(make, attack):
     assert {check.id: check.status for check in checks}["12_minimum_norm"] in ("pass", "warn")
 
 
+@pytest.mark.parametrize("cap", ["null", "0.5"])
+def test_an_honest_suite_passes_everything(make, cap):
+    short = ("attack.attacks.zoo.max_queries=3000", "attack.attacks.cw.steps=20", "evaluation.max_attacked=30")
+    checks = run_checks(make("attack=suite", f"attack.l2_cap={cap}", *short), "full")
+    assert not {check.id: check.message for check in checks if check.status == "fail"}
+    skipped = {check.id for check in checks if check.status == "skipped"}
+    assert skipped == {"20_tuning"}
+
+
 @pytest.mark.parametrize("model", ["natural", "adv_svm_d", "svc", "adv_linear_svm"])
 def test_every_model_passes(make, model):
     checks = run_checks(make(f"model={model}"), "full")

@@ -91,6 +91,8 @@ def _moves(context: CheckContext, part: Part) -> Verdict:
     moved = (np.asarray(part.result.examples) != context.X).any(axis=1)
     still = int((open_rows & ~moved).sum())
     evidence = {f"{part.name}_unchanged": still, f"{part.name}_attacked": int(open_rows.sum())}
+    if part.capped and still:
+        return skipped(f"examples of {part.name} beyond the L2 cap were put back by attack.l2_cap", **evidence)
     if still == open_rows.sum():
         return failed(f"{part.name} changed no point at all", **evidence)
     if still > 0.1 * open_rows.sum():

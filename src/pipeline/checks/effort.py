@@ -32,7 +32,7 @@ def _with_more(context: CheckContext, part: Part) -> Verdict:
         settings.append({"restarts": part.attack.restarts + 2})
     if not settings:
         return skipped(f"{part.name} has neither steps nor restarts")
-    rows = context.spread(_ROWS if part.bounded else _SEARCH_ROWS)
+    rows = context.spread(_ROWS if part.bounded else _SEARCH_ROWS if part.white_box else _SEARCH_ROWS // 2)
     base, accuracies = _accuracy(context, part, part.result, rows), {}
     for setting in settings:
         result = _run(context, part, setting, rows)
@@ -75,7 +75,7 @@ def unbounded_attack_reaches_zero(context: CheckContext) -> Verdict:
     """Without a bound every point can be moved into the other class."""
     from attacks import CarliniWagner
 
-    unbounded = [part for part in context.parts if not part.bounded]
+    unbounded = [part for part in context.parts if not part.bounded and not part.capped]
     if unbounded:
         accuracies = {part.name: float(np.mean(~part.result.success)) for part in unbounded}
     else:

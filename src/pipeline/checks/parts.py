@@ -27,6 +27,11 @@ class Part:
         return hasattr(self.attack, "epsilon")
 
     @property
+    def capped(self) -> bool:
+        """Whether examples beyond an L2 cap were dropped from an unbounded attack's result (``attack.l2_cap``)."""
+        return not self.bounded and self.result.epsilon is not None
+
+    @property
     def white_box(self) -> bool:
         """Whether it uses gradients."""
         return bool(getattr(self.attack, "needs_gradients", True))
@@ -62,22 +67,13 @@ class Part:
 
 def parts_of(attack: Any, result: Any) -> list[Part]:
     """Pair every attack with its result; one with radius 0 or none at all attacks nothing."""
-    members = getattr(result, "results", None)
-    if not members:
+    found = getattr(result, "results", None)
+    if not found:
         pairs = [(str(result.attack), attack, result)]
     else:
-        own = {getattr(member, "name", ""): member for member in _members(attack)}
-        pairs = [(name, own[_base(name, own)], found) for name, found in members.items()]
+        members = attack.members()
+        pairs = [(name, members[name], found[name]) for name in found]
     return [Part(*pair) for pair in pairs if _attacks(pair[1])]
-
-
-def _members(suite: Any) -> list[Any]:
-    members = suite.attacks
-    return list(members.values()) if isinstance(members, dict) else list(members)
-
-
-def _base(name: str, own: dict[str, Any]) -> str:
-    return name if name in own else next(key for key in own if name.startswith(key))
 
 
 def _attacks(attack: Any) -> bool:

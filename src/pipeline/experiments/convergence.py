@@ -25,7 +25,7 @@ from omegaconf import DictConfig
 from pipeline.data import Dataset
 
 _MOST_ROWS = 400
-_LADDER = (1.0, 0.25, 0.0625, 0.015625)
+_LADDER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 _POINTS = 200
 
 
@@ -70,7 +70,7 @@ def solve(X: np.ndarray, signs: np.ndarray, *, gamma: float, penalty: float, wei
     beta, length, slack = cp.Variable(root.shape[1]), cp.Variable(), cp.Variable(n)
     constraints = [cp.norm(beta) <= length, slack >= 0, slack >= 1 - cp.multiply(signs, root @ beta) + penalty * length]
     problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(beta) + weight * cp.sum(slack)), constraints)
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8)
     found = np.asarray(beta.value)
     coefficients = vectors[:, kept] @ (found / np.sqrt(values[kept]))
     norm = float(np.linalg.norm(found))
@@ -104,7 +104,7 @@ def convergence_curves(
     goal = optimum.scores(data.X_test)
     curves = {"squared_error": _curve(model, data.X_test, goal)}
     if model.schedule == "constant":
-        for factor in _LADDER[1:]:
+        for factor in _LADDER:
             smaller = build(cfg.model, random_state=cfg.seed).set_params(step=factor * model.step, C=model.C)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
