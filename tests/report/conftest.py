@@ -15,7 +15,7 @@ ATTACKS = ("none", "fgsm", "pgd", "cw", "zoo")
 
 @pytest.fixture(scope="session")
 def invented(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
-    """Most of the paper's table for one dataset with two seeds, an exact variant, and a few runs of certified tuning."""
+    """Most of the paper's table for one dataset with two seeds, an exact variant, and certified tuning."""
     store = open_empty(tmp_path_factory.mktemp("invented") / "mlruns")
     met = {"natural": ATTACKS, "adv_linear_svm": ("none", "cw"), "adv_svm_d": ("pgd",), "adv_svm_c": ATTACKS}
     for model, attacks in met.items():
