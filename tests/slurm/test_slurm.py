@@ -124,3 +124,11 @@ def test_ctrl_c_cancels_the_jobs_on_the_cluster(tmp_path: Path) -> None:
 
     wait_until(gone, 60, "the end of the array")
     wait_until(lambda: all(r["status"] != "RUNNING" for r in experiments(tmp_path)), 30, "the end of the runs")
+
+
+@pytest.mark.skipif("advsvm" not in os.environ.get("SLURM_CONF", ""), reason="not the cluster of scripts/slurm-up.sh")
+def test_the_daemons_of_the_test_cluster_listen_on_loopback_only() -> None:
+    sockets = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True).stdout.splitlines()
+    ours = [line.split()[3] for line in sockets if line.split()[3].rsplit(":", 1)[1] in ("16817", "16818", "16819")]
+    assert len(ours) == 3
+    assert all(address.startswith("127.0.0.1:") for address in ours)
