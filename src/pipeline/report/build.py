@@ -134,4 +134,6 @@ def _part(section: Section, reader: Reader, folder: Path) -> Part:
     tables = [main_table(section), time_table(section)] if in_paper else []
     more = [distortion_table(section, reader), other_table(section)]
     claims = claims_of(section, reader) if in_paper else []
+    if not any(comparison.measured for claim in claims for comparison in claim.comparisons):
+        claims = []
     return Part(section, claims, tables, [t for t in more if t], [f for f in drawn if f])

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.report.content import Cell, Section, Stat, stat
 from pipeline.report.paper import MODELS
-from pipeline.report.tables import Entry, Table, name
+from pipeline.report.tables import Entry, Table, name, seeds_text
 from pipeline.report.tracked import Reader
 from pipeline.report.variants import tune_label
 
@@ -50,7 +50,7 @@ def certified_points(sections: list[Section], reader: Reader) -> list[Point]:
                         clean,
                         _certified_at(cell, radius, reader),
                         attacked,
-                        f"{cell.setting.n_attacked} points · {len(cell.runs)} seeds",
+                        f"{cell.setting.n_attacked} points · {seeds_text(len(cell.runs))}",
                         tuple(f"check {check} failed" for check in cell.failed_checks),
                     )
                 )

@@ -54,9 +54,15 @@ class Comparison:
         return f"{mean:+.2f}{interval} {self.unit}"
 
     @property
+    def measured(self) -> bool:
+        """Whether there is a difference to judge."""
+        return self.verdict != MISSING
+
+    @property
     def paper_text(self) -> str:
         """The paper's difference, or a dash."""
-        return "–" if self.paper is None else f"{self.paper:+.2f} {self.unit}"
+        digits = 0 if self.unit == "s" else 2
+        return "–" if self.paper is None else f"{self.paper:+.{digits}f} {self.unit}"
 
 
 @dataclass(frozen=True)

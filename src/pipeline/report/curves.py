@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.report.certified import Point
 from pipeline.report.claims import attacked_metric
-from pipeline.report.content import PAPER_COLUMNS, UNBOUNDED, Cell, Row, Section
+from pipeline.report.content import PAPER_COLUMNS, UNBOUNDED, Cell, Row, Section, stat
 from pipeline.report.drawing import COLOURS, CYCLE, Figure, draw, tidy
 from pipeline.report.paper import ATTACKS
 from pipeline.report.tracked import Reader
@@ -27,6 +27,8 @@ def against_paper(section: Section, folder: Path) -> Figure | None:
         for row in section.paper_rows:
             cell = row.cell(attack)
             value = cell.stat(attacked_metric(attack)) if cell else None
+            if attack == "none":
+                value = stat(row.shared("clean_accuracy").values())
             paper = row.published(section.dataset, attack)
             if value is not None:
                 points.append((place, row, 100 * value.mean, 100 * value.std, paper.mean if paper else None))
@@ -141,7 +143,9 @@ def over_training_radius(dataset: str, points: list[Point], folder: Path) -> Fig
     tunings = sorted({(p.model, p.tuning) for p in points})
 
     def paint(plt: Any) -> Any:
-        figure, grid = plt.subplots(1, len(radii), figsize=(3.9 * len(radii) + 0.4, 3.6), squeeze=False, sharey=True)
+        figure, grid = plt.subplots(
+            1, len(radii), figsize=(max(5.8, 3.9 * len(radii) + 0.4), 3.6), squeeze=False, sharey=True
+        )
         for axes, radius in zip(grid.flat, radii):
             for colour, key in zip(CYCLE * 3, tunings):
                 own = sorted(

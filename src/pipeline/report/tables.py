@@ -103,7 +103,7 @@ def time_table(section: Section) -> Table:
         table.rows.append([*entries, Entry(text, kind="paper")])
     table.notes.append(
         "Grid: the whole 5-fold grid, once per model, shared by all seeds. Attacks: all attacked points together. "
-        "Wall-clock of the machine named below, with other jobs beside it or not; the paper does not say what it timed."
+        "Wall-clock of the machine that ran the job, whatever else it did; the paper does not say what it timed."
     )
     return table
 
@@ -179,7 +179,7 @@ def _shared_entry(row: Row, metric: str) -> Entry:
     value = stat(values.values())
     if value is None:
         return Entry(DASH)
-    return Entry(value.percent(), f"{row.cells[0].n_test} points · {_seeds(value.n)}")
+    return Entry(value.percent(), f"{row.cells[0].n_test} points · {seeds_text(value.n)}")
 
 
 def _paper_entry(row: Row, section: Section, attack: str) -> Entry:
@@ -196,10 +196,11 @@ def _seconds(value: Stat | None, cell: Cell | None = None) -> Entry:
 
 def _basis(cell: Cell) -> str:
     every = "" if cell.setting.n_attacked >= cell.n_test else f" of {cell.n_test}"
-    return f"{cell.setting.n_attacked}{every} points · {_seeds(len(cell.runs))}"
+    return f"{cell.setting.n_attacked}{every} points · {seeds_text(len(cell.runs))}"
 
 
-def _seeds(count: int) -> str:
+def seeds_text(count: int) -> str:
+    """``3 seeds``."""
     return f"{count} seeds" if count != 1 else "1 seed"
 
 
