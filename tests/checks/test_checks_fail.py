@@ -145,9 +145,18 @@ def test_an_attack_that_does_nothing_fails_15(make, judge):
     assert "no point" in check.message
 
 
-@pytest.mark.parametrize("expansion", ["support_vectors", "fixed_features", "doubly_stochastic"])
-def test_a_certificate_ten_percent_too_large_fails_16(make, judge, expansion):
-    check = judge("16", make(f"model/expansion={expansion}", model=broken.InflatedCertificate))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "model/expansion=support_vectors",
+        "model/expansion=fixed_features",
+        "model/expansion=doubly_stochastic",
+        "model=svc",
+        "model=adv_linear_svm",
+    ],
+)
+def test_a_certificate_ten_percent_too_large_fails_16(make, judge, kind):
+    check = judge("16", make(kind, model=broken.InflatedCertificate))
     assert check.status == "fail"
     assert check.evidence["beaten_by_search"] > 0
 
