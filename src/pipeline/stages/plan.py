@@ -73,8 +73,10 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
     judged = {name: value for name, value in _plain(cfg.evaluation).items() if not name.startswith("max_attacked")}
     evaluation = {"evaluation": judged, "checks": checks_level(cfg), "strict": cfg.strict}
-    code = ("models", "attacks", "pipeline.checks", "pipeline.stages.bracket", "pipeline.stages.evaluate")
-    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, code))
+    code = ["models", "attacks", "pipeline.checks", "pipeline.stages.bracket", "pipeline.stages.evaluate"]
+    if cfg.evaluation.convergence:
+        code.append("pipeline.experiments.convergence")
+    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, tuple(code)))
 
 
 def _home(node: DictConfig) -> str:
