@@ -231,7 +231,11 @@ def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str) ->
     try:
         runs.end(store, run_id, status, reason)
     except Exception as error:
-        log.warning("  the run could not be marked %s: %s", status, error)
+        log.warning("  the run could not be marked %s (%s); the next start of this job does it", status, _kind(error))
+
+
+def _kind(error: Exception) -> str:
+    return "no space left on the disk" if _is_full_disk(error) else type(error).__name__
 
 
 @contextmanager
@@ -259,8 +263,12 @@ def no_space_as_user_error() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # SQLite and safetensors say it in words of their own.
-        words = ("disk is full", "No space left on device")
-        if getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words):
+        if _is_full_disk(error):
             raise UserError("no space left on the disk: free some, or move tracking.folder or cache.folder") from error
         raise
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    # SQLite and safetensors say it in words of their own.
+    words = ("disk is full", "No space left on device")
+    return getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline import schema, sweep
 from pipeline.cores import available_cores
-from pipeline.job import Outcome, Terminated, labels_of, run_job
+from pipeline.job import Outcome, Terminated, labels_of, no_space_as_user_error, run_job
 from pipeline.messages import one_line
 from pipeline.paths import conf_dir
 from pipeline.tracking.store import without_credentials
@@ -79,10 +79,11 @@ def main() -> None:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_task)()
     except (KeyboardInterrupt, Terminated):
         code, failure = 130, "interrupted: the same command goes on where this one stopped"
-    except Exception as error:
+    except (Exception, sweep.Refused) as error:
         if wants_traceback:
             raise
-        code, failure, stopped = 1, one_line(error), error
+        reason = error.__cause__ if isinstance(error, sweep.Refused) and error.__cause__ else error
+        code, failure, stopped = 1, one_line(reason), error
     if sweep.SweepCallback.started is not None and not isinstance(stopped, HydraException):
         code = max(code, _close_sweep(sweep.SweepCallback.started))
     if _single and not _single[0].ok:
@@ -96,7 +97,8 @@ def _close_sweep(started: sweep.Sweep) -> int:
     from pipeline.summary import close
 
     try:
-        return close(started, sys.argv[1:])
+        with no_space_as_user_error():
+            return close(started, sys.argv[1:])
     except Exception as error:
         if _tracebacks():
             raise

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from pipeline.job import RESULT_FILE, Outcome
+from pipeline.job import RESULT_FILE, Outcome, no_space_as_user_error
 
 # What decides where a sweep runs and is kept, not what it computes: the same sweep may be resumed elsewhere.
 _NOT_IDENTITY = ("hydra", "tracking", "compute", "cache", "on_existing", "notes")
@@ -29,6 +29,10 @@ class Sweep:
     folder: Path
     jobs: list[list[str]]
     cfg: DictConfig
+
+
+class Refused(BaseException):
+    """The sweep cannot start; the cause says why. Hydra makes warnings of a callback's exceptions and goes on."""
 
 
 class SweepCallback(Callback):
@@ -52,16 +56,22 @@ class SweepCallback(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called in the driver, before the launcher starts jobs anywhere."""
-        _hide_credentials(config)
-        from pipeline.tracking.store import open_store
-        from pipeline.validation import validate
+        try:
+            SweepCallback.started = _prepare(config)
+        except Exception as error:
+            raise Refused from error
 
-        cfg = _job_config(config)
-        validate(cfg)
-        jobs = job_overrides(config)
-        folder = Path(config.hydra.sweep.dir).absolute()
-        SweepCallback.started = Sweep(current_id() or "sweep", folder, jobs, cfg)
+
+def _prepare(config: DictConfig) -> Sweep:
+    from pipeline.tracking.store import open_store
+    from pipeline.validation import validate
+
+    _hide_credentials(config)
+    cfg = _job_config(config)
+    validate(cfg)
+    with no_space_as_user_error():
         open_store(cfg.tracking)
+    return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), job_overrides(config), cfg)
 
 
 def _hide_credentials(config: DictConfig) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sqlite3
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,6 +58,8 @@ def open_store(tracking: Any) -> TrackingStore:
     folder, uri = prepare(tracking)
     _quiet()
     with FileLock(folder / ".store.lock"):
+        if not tracking.uri and not (folder / "mlflow.db").exists():
+            _create_database(folder / "mlflow.db")
         experiment_id = _experiment(uri, tracking.experiment, None if tracking.uri else folder / "artifacts")
     return TrackingStore(uri, experiment_id, folder)
 
@@ -148,6 +151,20 @@ def probe(uri: str) -> None:
         raise UserError(f"tracking.uri: {masked(uri)} answers {code}; is it an MLflow server?")
 
 
+def _create_database(database: Path) -> None:
+    """Make the tables under another name first: a process that dies, or a disk that fills up, half-way through the
+    migrations would leave a database that MLflow refuses for good.
+    """
+    from mlflow import MlflowClient
+
+    for leftover in database.parent.glob(f".{database.name}.new-*"):
+        leftover.unlink()
+    # MLflow keeps connections by address: a second attempt of this process needs a name of its own.
+    unfinished = database.with_name(f".{database.name}.new-{uuid.uuid4().hex[:8]}")
+    MlflowClient(f"sqlite:///{unfinished}").search_experiments(max_results=1)
+    unfinished.rename(database)
+
+
 def _experiment(uri: str, name: str, artifacts: Path | None) -> str:
     from mlflow import MlflowClient
 
@@ -190,3 +207,5 @@ def _quiet() -> None:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # It logs every database error with a traceback and raises it too; we report it once.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
