@@ -28,9 +28,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Make reports/NAME/index.html and tables from the tracked runs, beside the paper's numbers.",
     )
     parser.add_argument("--name", help="folder below --output (default: the sweep, the dataset, or 'all')")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--tracking-uri", metavar="URI", help="an MLflow server, http://…")
-    where.add_argument("--folder", type=Path, default=Path("mlruns"), help="local tracking folder (default: mlruns)")
+    parser.add_argument("--tracking-uri", metavar="URI", help="an MLflow server, http://…")
+    parser.add_argument("--folder", type=Path, default=Path("mlruns"), help="local tracking folder (default: mlruns)")
     parser.add_argument("--experiment", default="advsvm", help="name of the MLflow experiment (default: advsvm)")
     parser.add_argument("--sweep", metavar="ID", help="only the runs of one sweep")
     parser.add_argument("--dataset", action="append", default=[], help="only this dataset (may be repeated)")

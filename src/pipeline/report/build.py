@@ -110,7 +110,7 @@ def markdown(report: Report) -> str:
         for part in dataset.parts:
             lines += [f"### {part.section.label[:1].upper()}{part.section.label[1:]}", ""]
             lines += [markdown_table(table) for table in (*part.tables, *part.more_tables)]
-            lines += [markdown_claims(part.claims)] if part.tables else []
+            lines += [markdown_claims(part.claims)] if part.claims else []
         lines += [markdown_table(dataset.certified, level=3)] if dataset.certified else []
     if report.failed_checks:
         lines += ["## Failed checks", "", *(f"- {line}" for line in report.failed_checks), ""]
