@@ -50,6 +50,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_path: Path) -> None:
     tracking = {"uri": server, "folder": str(tmp_path / "local"), "experiment": "advsvm"}
     store = open_store(OmegaConf.create(tracking))
