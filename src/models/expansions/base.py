@@ -183,10 +183,7 @@ class LiveExpansion(ABC):
 
     def later_decays(self) -> Tensor:
         """Product of the decays after each iteration, shape (T, n_columns), float64."""
-        decays = torch.stack(self.decays)
-        after = torch.ones_like(decays)
-        after[:-1] = decays[1:].flip(0).cumprod(0).flip(0)
-        return after
+        return suffix_products(torch.stack(self.decays))
 
     # -- the fitted function -------------------------------------------------------------------------------------------
     @abstractmethod
@@ -210,6 +207,13 @@ class LiveExpansion(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The first column as arrays, for `Expansion.restore`."""
+
+
+def suffix_products(decays: Tensor) -> Tensor:
+    """Product of all later rows, for each row, shape (T, n_columns)."""
+    after = torch.ones_like(decays)
+    after[:-1] = decays[1:].flip(0).cumprod(0).flip(0)
+    return after
 
 
 def negligible(weights: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,11 +16,14 @@ from models.expansions.base import (
     Tracker,
     chunks,
     negligible,
+    suffix_products,
 )
 from models.expansions.kernel_columns import KernelColumns
+from models.expansions.live_set import LiveSet
 
-# Batches trained on one front: long enough for large matrix products, short enough for old support vectors to fade.
-_WINDOW = 32
+# Batches trained on one front. New terms are added to the whole rest of a window, faded ones included: a short window
+# wastes less, and 4,000 rows are enough for large matrix products.
+_WINDOW = 8
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class SupportVectorSum(LiveExpansion):
         self._index: dict[int, int] = {}
         self._newest: tuple[Tensor, Tensor] | None = None
         self._live: tuple[Tensor, Tensor] | None = None
+        self._current = LiveSet(n_columns, space.dimension, space.dtype)
+        self._taken_in = 0
 
     # -- training ------------------------------------------------------------------------------------------------------
     def window_batches(self, n_rows, batch_size, n_batches, revisited):
@@ -74,7 +79,23 @@ class SupportVectorSum(LiveExpansion):
         return min(n_batches, _WINDOW)
 
     def track(self, front: Front, revisited: bool) -> Tracker:
+        self._take_in_newest()
         return KernelTracker(self, front) if revisited and front.ids is not None else PushTracker(self, front)
+
+    def _take_in_newest(self) -> None:
+        """Bring the live set up to date, for the scores at the start of a window."""
+        recent = slice(self._taken_in, None)
+        if self.members[recent]:
+            decays = torch.stack(self.decays[recent])
+            entries = zip(self.coefficients[recent], suffix_products(decays))
+            self._current.take_in(
+                self.rows,
+                torch.cat(self.members[recent]),
+                torch.cat([coefficients * later for coefficients, later in entries]),
+                decays.prod(0),
+            )
+            self._taken_in = len(self.members)
+        self._live = (self._current.X, self._current.weights)
 
     def add(self, front, positions, coefficients):
         used = coefficients.ne(0).any(1)
