@@ -47,11 +47,11 @@ class Panel:
     lines: Sequence[Line]
 
 
-def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> Path:
-    """Draw the panels in a row that share the legend."""
+def draw_panels(panels: Sequence[Panel], path: Path, *, title: str, same_scale: bool = True) -> Path:
+    """Draw the panels in a row that share the legend, and the y axis unless told otherwise."""
     plt = _pyplot()
     count = max(1, len(panels))
-    figure, row = plt.subplots(1, count, figsize=(1.0 + 3.7 * count, 4.1), squeeze=False, sharey=True)
+    figure, row = plt.subplots(1, count, figsize=(1.0 + 3.7 * count, 4.1), squeeze=False, sharey=same_scale)
     for axes, panel in zip(row[0], panels):
         for number, line in enumerate(panel.lines):
             marker = _MARKERS[number % len(_MARKERS)]
