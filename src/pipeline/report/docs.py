@@ -13,7 +13,7 @@ from pipeline.report.paper import CITATION, SOURCE_ERRORS
 from pipeline.report.text import markdown_claims, markdown_table
 
 READING = "reading.md"
-_KEY_FIGURES = ("-against-paper", "-over-steps", "-over-epsilon", "-over-iterations", "-brackets", "-gallery", "-grid")
+_KEY_FIGURES = ("-against-paper", "-over-steps", "-over-epsilon", "-over-iterations", "-brackets", "-gallery")
 
 
 def write_docs(report: Report, target: Path) -> Path:
