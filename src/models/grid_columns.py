@@ -182,7 +182,9 @@ def _certified(
     per_fold = max(1, CERTIFIED_ROWS // (int(fold_of.max()) + 1))
     for width, fold in product(np.unique(width_of), np.unique(fold_of)):
         columns = np.flatnonzero((width_of == width) & (fold_of == fold) & ~record.diverged)
-        rows = np.flatnonzero(numbers == fold)[:per_fold]
+        held_out = np.flatnonzero(numbers == fold)
+        # Evenly spread: the first rows of data sorted by class would certify one class only.
+        rows = held_out[:: -(-len(held_out) // per_fold)]
         if len(columns) == 0:
             continue
         points = to_tensor(X[rows], expansion.space.dtype)
