@@ -35,7 +35,7 @@ run: $(STAMP) ## the sweep of the README on the embedded digits
 	@$(BIN)/python -m pipeline.run -m model=adv_svm_c,adv_svm_d attack=pgd,zoo
 
 ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
-	@$(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
+	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
 
 test: $(STAMP) ## the fast tests
 	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not slurm and not server and not browser"
