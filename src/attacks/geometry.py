@@ -19,15 +19,13 @@ def distortions(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest value every pixel may take in the L∞ ball and the box, rounded inwards.
 
-    Rounding ``x + epsilon`` to float32 can land outside the ball; one step back towards x makes
-    ``|x' - x| <= epsilon`` hold for the stored numbers.
+    Rounding ``x + epsilon`` to float32 can land outside the ball, by half the spacing of numbers as large as the
+    largest value; a radius smaller by that much makes ``|x' - x| <= epsilon`` hold for the stored numbers.
     """
-    exact = X.astype(np.float64)
-    lower = np.maximum(exact - epsilon, box[0]).astype(X.dtype)
-    upper = np.minimum(exact + epsilon, box[1]).astype(X.dtype)
-    lower = np.where((exact - lower > epsilon) | (lower < box[0]), np.nextafter(lower, X), lower)
-    upper = np.where((upper - exact > epsilon) | (upper > box[1]), np.nextafter(upper, X), upper)
-    return np.minimum(lower, X), np.maximum(upper, X)
+    largest = float(np.abs(X).max(initial=0.0)) + epsilon
+    slack = largest * float(np.finfo(X.dtype).eps)
+    radius = X.dtype.type(max(epsilon - slack, 0.0))
+    return np.maximum(X - radius, X.dtype.type(box[0])), np.minimum(X + radius, X.dtype.type(box[1]))
 
 
 def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[float, float]) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from .base import FixedEpsilonAttack
 from .geometry import linf_limits, row_norms
@@ -95,13 +97,12 @@ class Descent:
         self.broken_at = np.full(n, steps + 1)
         self.zero_gradients = np.zeros(n, dtype=np.int64)
         self.last_gain = np.zeros(n)
-        if norm == "linf":
-            self.lower, self.upper = linf_limits(problem.X, problem.radius, problem.box)
 
     def go(self, starts: np.ndarray, share: tuple[float, float]) -> None:
         problem = self.problem
         index = np.flatnonzero(self.broken_at > self.steps)
-        points = self._project(starts[index], index)
+        ball = Ball(problem, self.norm, index)
+        points = ball.project(starts[index])
         for step in range(self.steps + 1):
             if len(index) == 0:
                 break
@@ -121,11 +122,13 @@ class Descent:
             if broken.any():
                 standing = ~broken
                 index, points, gradients = index[standing], points[standing], gradients[standing]
-            points = self._project(self._step(points, gradients, index), index)
+                ball = ball.keep(standing)
+            points = ball.project(self._step(points, gradients, index))
 
     def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """One step against the gradients, written over them."""
         if self.norm == "linf":
-            np.sign(gradients, out=gradients)
+            torch.from_numpy(gradients).sign_()  # numpy's own takes 30 times as long
             flat = ~gradients.any(axis=1)
             gradients *= points.dtype.type(self.step_size)
         else:
@@ -135,16 +138,6 @@ class Descent:
         self.zero_gradients[index[flat]] += 1
         return np.subtract(points, gradients, out=gradients)
 
-    def _project(self, points: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """Back into ball and box."""
-        if self.norm == "linf":
-            return np.clip(points, self.lower[index], self.upper[index])
-        X, radius = self.problem.X[index], self.problem.radius
-        delta = np.clip(points, *self.problem.box) - X
-        # A hair inside the ball, so that rounding leaves nothing to correct afterwards.
-        scale = np.minimum(1.0, radius * (1.0 - 1e-6) / np.maximum(row_norms(delta), 1e-30))
-        return np.clip(X + delta * scale[:, None].astype(X.dtype), *self.problem.box)
-
     def found(self) -> Found:
         trace = {
             "broken_at": self.broken_at,
@@ -153,6 +146,30 @@ class Descent:
             "total_gain": np.where(self.broken_at > self.steps, self.problem.margins - self.best_margins, 0.0),
         }
         return Found(self.best, trace)
+
+
+class Ball:
+    """Ball and box around some rows of a problem."""
+
+    def __init__(self, problem: Problem, norm: str, index: np.ndarray) -> None:
+        self.X, self.radius, self.box = problem.X[index], problem.radius, problem.box
+        self.limits = linf_limits(self.X, self.radius, self.box) if norm == "linf" else None
+
+    def keep(self, rows: np.ndarray) -> Ball:
+        """The same ball around some of the rows."""
+        kept = copy(self)
+        kept.X = self.X[rows]
+        kept.limits = None if self.limits is None else (self.limits[0][rows], self.limits[1][rows])
+        return kept
+
+    def project(self, points: np.ndarray) -> np.ndarray:
+        """The points brought back into ball and box."""
+        if self.limits is not None:
+            return np.clip(points, *self.limits)
+        delta = np.clip(points, *self.box) - self.X
+        # A hair inside the ball, so that rounding leaves nothing to correct afterwards.
+        scale = np.minimum(1.0, self.radius * (1.0 - 1e-6) / np.maximum(row_norms(delta), 1e-30))
+        return np.clip(self.X + delta * scale[:, None].astype(self.X.dtype), *self.box)
 
 
 def step_history(trace: dict[str, np.ndarray], already: np.ndarray, steps: int) -> dict[str, Any]:

@@ -73,7 +73,9 @@ class Problem:
         self.gradient_evaluations[index] += 1
         scores, gradients = self.target.scores_and_gradients(points)
         signs = self.signs[index]
-        return signs * check_scores(scores, len(points)), np.multiply(gradients, signs[:, None], dtype=points.dtype)
+        # A fresh array: the attacks write over it, and a model may hand out one it keeps.
+        flipped = np.multiply(gradients, signs[:, None].astype(points.dtype), dtype=points.dtype, casting="same_kind")
+        return signs * check_scores(scores, len(points)), flipped
 
     def probe(
         self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float
