@@ -130,7 +130,7 @@ def _serve(line: str, folder: Path, environment: dict[str, str]) -> None:
     """Start the server, wait until its page answers, stop it."""
     with _process_group(line, folder, environment) as process:
         address = f"http://127.0.0.1:{environment['PORT']}/"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         while time.monotonic() < deadline:
             assert process.poll() is None, f"{line} ended"
             try:
