@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from pipeline.cores import job_threads, limit_threads
 from pipeline.errors import UserError
+from pipeline.stages.plan import attack_label
 from pipeline.validation import validate
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Outcome:
 
 def labels_of(cfg: DictConfig) -> dict[str, Any]:
     """What the tables are indexed by; ``bounded`` says whether the attack stays in a ball."""
-    names = {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": cfg.attack.name, "seed": cfg.seed}
+    names = {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": attack_label(cfg), "seed": cfg.seed}
     return names | {"bounded": cfg.attack.name == "none" or "epsilon" in cfg.attack}
 
 

@@ -152,6 +152,7 @@ class Config:
     dataset: Any = MISSING
     model: Any = MISSING
     attack: Any = MISSING
+    surrogate: Any = None
     tune: TuneConf = MISSING
     tracking: TrackingConf = MISSING
     evaluation: EvaluationConf = field(default_factory=EvaluationConf)

@@ -14,6 +14,8 @@ from pipeline.checks.base import Check, CheckContext, Verdict, failed, skipped
 from pipeline.checks.parts import NotApplicable
 
 _FAMILIES = ("gradients", "bounds", "ordering", "effort", "certificates", "provenance", "training")
+# Families that ask how well an attack did on the model it saw.
+_OF_THE_ATTACK = ("ordering", "effort")
 LEVELS = ("off", "cheap", "full")
 
 
@@ -60,6 +62,8 @@ def run_check(entry: Registered, context: CheckContext, level: str = "full") -> 
     """Run one check."""
     if entry.level == "full" and level != "full":
         return Check(entry.id, "skipped", "costly: runs with checks=full, which attack=suite turns on")
+    if context.cfg.get("surrogate") is not None and entry.run.__module__.endswith(_OF_THE_ATTACK):
+        return Check(entry.id, "skipped", "the examples were made against a surrogate, not by an attack on this model")
     try:
         verdict = entry.run(context)
     except NotApplicable as reason:

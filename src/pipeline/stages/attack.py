@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from pipeline.cache import Entry
 from pipeline.cache.tree import pack, unpack
 from pipeline.data import Dataset
+from pipeline.errors import UserError
 from pipeline.progress import Observer
 from pipeline.stages.build import build
 from pipeline.stages.plan import attack_limit
@@ -45,14 +46,28 @@ def _result_classes() -> dict[str, type]:
     return {name: kind for name in dir(attacks) if isinstance(kind := getattr(attacks, name), type)}
 
 
-def attack(cfg: DictConfig, data: Dataset, trained: Trained, observer: Observer | None = None) -> Attacked:
+def attack(
+    cfg: DictConfig, data: Dataset, trained: Trained, observer: Observer | None = None, surrogate: Trained | None = None
+) -> Attacked:
     """Attack the trained model on at most ``evaluation.max_attacked`` (``max_attacked_costly``) test rows."""
     rows = choose_rows(data.y_test, attack_limit(cfg))
     X, y = np.ascontiguousarray(data.X_test[rows]), data.y_test[rows]
     started = time.perf_counter()
-    result = build(cfg.attack, random_state=cfg.seed)(trained.model, X, y, observer=observer)
+    method = build(cfg.attack, random_state=cfg.seed)
+    if surrogate is not None:
+        method = transfer(method, surrogate.model)
+    result = method(trained.model, X, y, observer=observer)
     seconds = time.perf_counter() - started
     return Attacked(result, rows, trained.model.predict(X) != y, seconds)
+
+
+def transfer(method: Any, surrogate: Any) -> Any:
+    """The attack carried out against ``surrogate`` instead of its victim."""
+    from attacks import Suite, Transfer
+
+    if isinstance(method, Suite):
+        raise UserError("model@surrogate: a suite cannot be transferred; choose one attack")
+    return Transfer(method, surrogate)
 
 
 def choose_rows(y: np.ndarray, limit: int | None) -> np.ndarray:

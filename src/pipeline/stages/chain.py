@@ -15,7 +15,7 @@ from pipeline.data import Dataset
 from pipeline.progress import watch
 from pipeline.stages.attack import Attacked, attack
 from pipeline.stages.evaluate import Evaluated, evaluate
-from pipeline.stages.plan import Plan
+from pipeline.stages.plan import Plan, surrogate_config
 from pipeline.stages.train import Trained, train
 from pipeline.stages.tune import Tuned, tune
 
@@ -44,22 +44,18 @@ class Chain:
     def run(self, keys: Plan) -> Results:
         """Run what is not in the store yet."""
         cfg, data = self.cfg, self.data
-        tuned = Tuned()
-        if cfg.tune.enabled:
-            tuned = self._stage("tune", keys.tune, lambda observer: tune(cfg, data, observer), Tuned.from_entry)
-            self._say("tune", tuned.seconds, ", ".join(f"{k} = {v:g}" for k, v in tuned.best.items()))
-        model_class = get_class(cfg.model._target_)
-        trained = self._stage(
-            "train",
-            keys.train,
-            lambda observer: train(cfg, data, tuned, observer),
-            lambda entry: Trained.from_entry(entry, model_class),
-        )
-        self._say("train", trained.seconds)
+        tuned, trained = self._model(cfg, keys)
         for message in [*data.notes, *tuned.messages, *trained.messages]:
             log.info("  note    %s", message)
+        surrogate = None
+        if keys.surrogate is not None:
+            log.info("  surrogate %s", cfg.surrogate.name)
+            _, surrogate = self._model(surrogate_config(cfg), keys.surrogate)
         attacked = self._stage(
-            "attack", keys.attack, lambda observer: attack(cfg, data, trained, observer), Attacked.from_entry
+            "attack",
+            keys.attack,
+            lambda observer: attack(cfg, data, trained, observer, surrogate),
+            Attacked.from_entry,
         )
         self._say("attack", attacked.seconds, f"{len(attacked.rows)} test points")
         evaluated = self._stage(
@@ -69,6 +65,22 @@ class Chain:
             Evaluated.from_entry,
         )
         return Results(data, tuned, trained, attacked, evaluated, self.reused)
+
+    def _model(self, cfg: DictConfig, keys: Plan) -> tuple[Tuned, Trained]:
+        """Tune and train the model of a configuration."""
+        tuned = Tuned()
+        if cfg.tune.enabled:
+            tuned = self._stage("tune", keys.tune, lambda observer: tune(cfg, self.data, observer), Tuned.from_entry)
+            self._say("tune", tuned.seconds, ", ".join(f"{k} = {v:g}" for k, v in tuned.best.items()))
+        model_class = get_class(cfg.model._target_)
+        trained = self._stage(
+            "train",
+            keys.train,
+            lambda observer: train(cfg, self.data, tuned, observer),
+            lambda entry: Trained.from_entry(entry, model_class),
+        )
+        self._say("train", trained.seconds)
+        return tuned, trained
 
     def _stage(self, name: str, key: str, compute: Callable[[Any], Any], restore: Callable[[Any], Any]) -> Any:
         """Load the stage or compute it under a progress display; what was computed is used as it is."""

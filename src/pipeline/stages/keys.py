@@ -48,7 +48,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             value = body[0].value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                body[0] = ast.Pass()
+                body[:1] = [] if len(body) > 1 else [ast.Pass()]
     return tree
 
 

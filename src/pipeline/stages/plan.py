@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from pipeline.stages.keys import stage_key
 
@@ -25,6 +25,7 @@ class Plan:
     train: str
     attack: str
     evaluate: str
+    surrogate: Plan | None = None
 
     @property
     def signature(self) -> str:
@@ -52,6 +53,19 @@ def attack_limit(cfg: DictConfig) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def attack_label(cfg: DictConfig) -> str:
+    """Name of the attack as it appears in runs and tables: ``pgd``, ``pgd from natural``."""
+    return cfg.attack.name if cfg.surrogate is None else f"{cfg.attack.name} from {cfg.surrogate.name}"
+
+
+def surrogate_config(cfg: DictConfig) -> DictConfig:
+    """The experiment that trains the surrogate: the same data, tuning and seed, another model."""
+    other = cfg.copy()
+    with open_dict(other):
+        other.model, other.surrogate = cfg.surrogate, None
+    return other
+
+
 def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     """Chain the keys: each stage's key holds its own settings, its code and the key of the stage before it."""
     model = _plain(cfg.model)
@@ -67,6 +81,9 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
         tune = fingerprint
     train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", own_model, "pipeline.stages.train"))
     attack_settings = {"attack": _plain(cfg.attack), "max_attacked": attack_limit(cfg), "seed": cfg.seed}
+    surrogate = plan(surrogate_config(cfg), fingerprint) if cfg.surrogate is not None else None
+    if surrogate is not None:
+        attack_settings["surrogate"] = surrogate.train
     attack = stage_key(
         "attack", attack_settings, train, ("models", own_model, "attacks", own_attack, "pipeline.stages.attack")
     )
@@ -76,7 +93,7 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     code = ["models", "attacks", "pipeline.checks", "pipeline.stages.bracket", "pipeline.stages.evaluate"]
     if cfg.evaluation.convergence:
         code.append("pipeline.experiments.convergence")
-    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, tuple(code)))
+    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, tuple(code)), surrogate)
 
 
 def _home(node: DictConfig) -> str:

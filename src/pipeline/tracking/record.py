@@ -16,6 +16,7 @@ from pipeline import figures
 from pipeline.data import Dataset
 from pipeline.stages.chain import Results
 from pipeline.stages.evaluate import Evaluated
+from pipeline.stages.plan import attack_label
 from pipeline.stages.tune import describe
 from pipeline.tracking.bundle import RunBundle
 
@@ -25,7 +26,7 @@ _SIGNIFICANT = 6
 
 def run_name(cfg: DictConfig) -> str:
     """``adv_svm_c · pgd · mnist_1v7 · seed 0``."""
-    return f"{cfg.model.name} · {cfg.attack.name} · {cfg.dataset.name} · seed {cfg.seed}"
+    return f"{cfg.model.name} · {attack_label(cfg)} · {cfg.dataset.name} · seed {cfg.seed}"
 
 
 def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[str, str]:
@@ -35,7 +36,7 @@ def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[st
         "role": "experiment",
         "dataset": cfg.dataset.name,
         "model": cfg.model.name,
-        "attack": cfg.attack.name,
+        "attack": attack_label(cfg),
         "seed": str(cfg.seed),
     }
     if sweep:
@@ -97,7 +98,7 @@ def describe_run(cfg: DictConfig, results: Results) -> str:
     """Markdown shown at the top of the run's page."""
     m = results.evaluated.metrics
     lines = [
-        f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{cfg.attack.name}**, seed {cfg.seed}",
+        f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{attack_label(cfg)}**, seed {cfg.seed}",
         "",
         "| clean | robust (upper bound) | certified at L2 "
         f"{cfg.evaluation.certified_radius:g} (lower bound) | at L2 cap {cfg.evaluation.l2_cap:g} | attacked points |",
