@@ -26,13 +26,14 @@ for steps in STEPS:
     ours = CarliniWagner(binary_search_steps=9, steps=steps)
     theirs = foolbox.attacks.L2CarliniWagnerAttack(binary_search_steps=9, steps=steps)
     result = ours(model, X, y)
-    adversarial = []
+    made = []
     our_time = best_time(lambda attack=ours: attack(model, X, y), 3)
     their_time = best_time(
-        lambda attack=theirs, kept=adversarial: kept.append(attack(wrapped, images, labels, epsilons=None)[1].numpy()), 1
+        lambda attack=theirs, kept=adversarial: kept.append(attack(wrapped, images, labels, epsilons=None)[1].numpy()),
+        1,
     )
-    broken = model.predict(adversarial[-1]) != y
-    l2 = np.linalg.norm(adversarial[-1].astype(np.float64) - X, axis=1)
+    broken = model.predict(made[-1]) != y
+    l2 = np.linalg.norm(made[-1].astype(np.float64) - X, axis=1)
     report(
         "cw",
         ratio=our_time / their_time,

@@ -7,9 +7,9 @@ import numpy as np
 from .geometry import nearest_below_plane, row_norms
 from .problem import Problem
 
-# Full steps overshoot where the boundary curves: measured on MNIST 1 vs 7 they leave 3 % of the points unbroken,
-# steps of 0.7 none.
-DAMPING = 0.7
+# Full steps overshoot where the boundary curves: on MNIST 1 vs 7 they leave 3 % of the points unbroken, half steps
+# none; on narrow kernels the examples of half steps are 4 % nearer than those of steps of 0.7.
+DAMPING = 0.5
 
 
 class Nearest:
@@ -114,7 +114,7 @@ def walk(
             index, points, margins, gradients = index[keep], points[keep], margins[keep], gradients[keep]
             reach, stale = reach[keep], stale[keep]
         # Aim a little beyond the boundary, or curvature would leave every iterate just short of it.
-        aim = nearest.depth + problem.cushion + 1e-3 * problem.margins[index]
+        aim = nearest.depth + problem.cushion + 0.1 * np.abs(margins) + 1e-5 * problem.margins[index]
         offsets = np.einsum("ij,ij->i", gradients, points, dtype=np.float64) - margins - aim
         goals = nearest_below_plane(problem.X[index], gradients, offsets, problem.box)
         move = goals - points
