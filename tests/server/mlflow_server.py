@@ -40,13 +40,13 @@ class Server:
                 "--artifacts-destination", str(self.artifacts), "--workers", "2",
             ],
             # In the environment: a command line, and the password in it, can be read by everybody on the machine.
-            env=os.environ | {"MLFLOW_BACKEND_STORE_URI": self.backend},
+            env=os.environ | {"MLFLOW_BACKEND_STORE_URI": self.backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
             stdout=log.open("a"), stderr=subprocess.STDOUT, start_new_session=True, cwd=self.artifacts.parent,
         )  # fmt: skip
         limit = time.monotonic() + 180
         while time.monotonic() < limit:
             try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=2)
+                urllib.request.urlopen(f"{self.uri}/ajax-api/2.0/mlflow/experiments/search?max_results=1", timeout=8)
                 return
             except OSError:
                 if self.process.poll() is not None:

@@ -82,7 +82,7 @@ def test_a_server_that_dies_mid_run_loses_nothing(running: Server, tmp_path: Pat
         "attack._target_=faults.Paused", *SETTINGS, f"tracking.uri={running.uri}", "tracking.experiment=mid-run",
         cwd=tmp_path, PYTHONPATH=path,
     )  # fmt: skip
-    wait_until((tmp_path / "paused").exists, 120, "the attack")
+    wait_until((tmp_path / "paused").exists, 300, "the attack")
     running.kill()
     (tmp_path / "go").touch()
     output, _ = job.communicate(timeout=200)
@@ -111,7 +111,7 @@ def test_the_next_run_uploads_what_waits(running: Server, tmp_path: Path, run_cl
     path = os.pathsep.join(p for p in (str(FAULTS), os.environ.get("PYTHONPATH", "")) if p)
     where = (*SETTINGS, f"tracking.uri={running.uri}", "tracking.experiment=next-run")
     job = start("attack._target_=faults.Paused", *where, cwd=tmp_path, PYTHONPATH=path)
-    wait_until((tmp_path / "paused").exists, 120, "the attack")
+    wait_until((tmp_path / "paused").exists, 300, "the attack")
     running.kill()
     (tmp_path / "go").touch()
     job.communicate(timeout=200)
