@@ -75,8 +75,8 @@ class TrainingRecord:
         First column, on the evaluation rows.
     diverged : bool array of shape (n_columns,)
     penalty_too_large : bool array of shape (n_columns,)
-    scores : tensor of shape (n, n_columns) or None
-        Final scores of all training rows, if asked for.
+    late_scores : list of tensors of shape (n, n_columns)
+        Scores of all training rows after each of the last iterations asked for, the final ones last.
     """
 
     norms: np.ndarray
@@ -84,7 +84,7 @@ class TrainingRecord:
     diverged: np.ndarray
     penalty_too_large: np.ndarray
     test_errors: np.ndarray | None = None
-    scores: Tensor | None = None
+    late_scores: list[Tensor] = field(default_factory=list)
 
 
 class RowSource:
@@ -126,7 +126,7 @@ def train(
     *,
     folds: np.ndarray | None = None,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
-    keep_scores: bool = False,
+    keep_scores: int = 0,
     observer: Observer | None = None,
     event: str = "train",
 ) -> TrainingRecord:
@@ -145,8 +145,9 @@ def train(
         Fold of each row; a column skips the rows of its `left_out` fold.
     evaluation : (X, signs), optional
         Rows whose error is followed from iteration to iteration.
-    keep_scores : bool
-        Also give the final scores of all training rows.
+    keep_scores : int
+        Also give the scores of all training rows after this many last iterations; data that needs several windows gives
+        the final ones only.
     observer : callable, optional
         Called as observer(event, iteration, total, norm=, violators=[, test_error=]).
     """
@@ -157,23 +158,25 @@ def train(
         watch = expansion.track(Front(to_tensor(evaluation[0], source.dtype)), revisited=True)
         test_errors = np.empty(len(batches))
     every = max(1, len(batches) // _REPORTS)
-    windows = _windows(batches, expansion, keep_scores)
+    windows = _windows(batches, expansion, keep_scores > 0)
     # With one window the rows' scores are simply kept up to date to the end.
-    keep_all = keep_scores and len(windows) == 1
+    keep_all = keep_scores > 0 and len(windows) == 1
+    late_scores: list[Tensor] = []
     tracker: Tracker | None = None
     for window in windows:
         tracker = expansion.track(source.front(window.ids), window.revisited or keep_all)
         for batch in window.batches:
             values = loop.step(expansion, tracker, batch, signs, keep_all)
+            if keep_all and loop.total - loop.done < keep_scores:
+                late_scores.append(_in_row_order(tracker))
             if watch is not None and test_errors is not None:
                 watch.advance(0)
                 test_errors[loop.done - 1] = values["test_error"] = _error(watch, evaluation)
             if observer is not None and (loop.done % every == 0 or loop.done == loop.total):
                 observer(event, loop.done, loop.total, **values)
-    scores = None
-    if keep_scores:
-        scores = _all_scores(expansion, source, tracker if keep_all else None)
-    return loop.record(test_errors, scores)
+    if keep_scores and not keep_all:
+        late_scores.append(_score_everything(expansion, source))
+    return loop.record(test_errors, late_scores)
 
 
 @dataclass
@@ -272,11 +275,11 @@ class _Loop:
         self.done += 1
         return {"norm": float(self.norm[0]), "violators": int(counts[0])}
 
-    def record(self, test_errors: np.ndarray | None, scores: Tensor | None) -> TrainingRecord:
+    def record(self, test_errors: np.ndarray | None, late_scores: list[Tensor]) -> TrainingRecord:
         # The literal rule cannot reach f = 0: near it the decay turns negative and f changes sign from step to step.
         vanished = (self.norm == 0) | (self.flips > max(1, self.done // 8))
         return TrainingRecord(
-            self.norms, self.violators, (~self.alive).numpy(), (vanished & self.alive).numpy(), test_errors, scores
+            self.norms, self.violators, (~self.alive).numpy(), (vanished & self.alive).numpy(), test_errors, late_scores
         )
 
 
@@ -285,12 +288,16 @@ def _error(watch: Tracker, evaluation: Any) -> float:
     return float(np.mean(positive != (evaluation[1] > 0)))
 
 
-def _all_scores(expansion: LiveExpansion, source: RowSource, tracker: Tracker | None) -> Tensor:
+def _in_row_order(tracker: Tracker) -> Tensor:
+    assert tracker.front.ids is not None
+    found = tracker.all()
+    scores = torch.empty_like(found)
+    scores[torch.from_numpy(tracker.front.ids)] = found
+    return scores
+
+
+def _score_everything(expansion: LiveExpansion, source: RowSource) -> Tensor:
     scores = torch.empty(len(source), expansion.n_columns, dtype=source.dtype)
-    if tracker is not None:
-        assert tracker.front.ids is not None
-        scores[torch.from_numpy(tracker.front.ids)] = tracker.all()
-        return scores
     for ids in np.array_split(np.arange(len(source)), max(1, len(source) // 16384)):
         scores[ids] = expansion.scores(to_tensor(source.X[ids], source.dtype))
     return scores

@@ -78,8 +78,8 @@ def test_probe_differences_do_not_cancel_in_float32(expansion, kernel):
     for model in (single, double):
         plus, minus = model.probe(X[:20], coords, h)
         differences.append(plus - minus)
-    # A difference of float32 scores would keep about one digit here. The Laplacian's heavy-tailed frequencies make angles
-    # so large that float32 knows them to two digits only.
+    # A difference of float32 scores would keep about one digit here. The Laplacian's heavy-tailed frequencies make
+    # angles so large that float32 knows them to two digits only.
     tolerance = 2e-3 if kernel.name == "rbf" or expansion.name == "support_vectors" else 5e-2
     np.testing.assert_allclose(differences[0], differences[1], atol=tolerance * np.abs(differences[1]).max())
 
