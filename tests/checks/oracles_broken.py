@@ -151,7 +151,7 @@ class TiringPGD(PGD):
 
 
 @dataclass(frozen=True)
-class TimidFGSM(FGSM):
+class TimidPGD(PGD):
     """Gives up in a large ball."""
 
     def __call__(self, model, X, y, **kwargs):

@@ -72,7 +72,7 @@ def test_an_attack_that_tires_fails_06(make, judge):
 
 
 def test_an_attack_weaker_in_a_larger_ball_fails_07(make, judge):
-    assert judge("07", make(by=broken.TimidFGSM(epsilon=STRONG))).status == "fail"
+    assert judge("07", make(by=broken.TimidPGD(epsilon=STRONG))).status == "fail"
 
 
 def test_an_attack_that_moves_at_epsilon_zero_fails_08(make, judge):

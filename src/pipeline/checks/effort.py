@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, worst
+from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
 from pipeline.checks.parts import Part
 from pipeline.checks.registry import check
 
@@ -65,8 +65,12 @@ def _over_epsilon(context: CheckContext, part: Part) -> Verdict:
         accuracies.append(float(np.mean(~_run(context, part, setting, rows).success)))
     rises = float(np.max(np.diff(accuracies)))
     evidence = {f"{part.name}_accuracy_over_epsilon": accuracies, f"{part.name}_rows": len(rows)}
-    if rises > 1.0 / len(rows) + 1e-12:
+    one_step = getattr(part.attack, "steps", 1) < 2
+    # A single step overshoots where the boundary is curved, so a little is in its nature.
+    if rises > (0.1 if one_step else 1.0 / len(rows)) + 1e-12:
         return failed(f"{part.name}: accuracy rises by {rises:.2%} with a larger epsilon", **evidence)
+    if rises > 1.0 / len(rows) + 1e-12:
+        return warned(f"{part.name}, a single step, overshoots: accuracy rises by {rises:.2%} with epsilon", **evidence)
     return passed("robust accuracy does not rise with epsilon", **evidence)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
 from pipeline.checks.registry import check
 
-_ROWS = 128
+_ROWS = 64
 
 
 @check("18_refit", level="full")

@@ -56,8 +56,8 @@ def _search(data: Dataset, trained: Trained, rows: np.ndarray) -> np.ndarray:
     """L2 distance of the nearest adversarial point that a short search inside the box finds."""
     from attacks import CarliniWagner
 
-    # The warm start alone: steps to the nearest point of the linearised adversarial region, ten gradients a point.
-    search = CarliniWagner(binary_search_steps=1, steps=1, warm_steps=8, restarts=1)
+    # The warm start alone: steps to the nearest point of the linearised adversarial region.
+    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=1)
     reference = np.ascontiguousarray(data.X_train[:256])
     found = search(trained.model, np.ascontiguousarray(data.X_test[rows]), data.y_test[rows], reference=reference)
     return np.where(found.success, found.distortion_l2, np.inf)
