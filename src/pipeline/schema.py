@@ -75,7 +75,7 @@ class AdvLinearSVMConf:
     name: str = MISSING
     C: float = setting(1.0, gt=0)
     C_f: float = setting(0.1, ge=0, le=1)
-    attacked_class: str = setting("positive", choices=("positive", "negative"))
+    attacked_class: str = setting("positive", choices=("positive", "negative", "both"))
 
 
 @dataclass

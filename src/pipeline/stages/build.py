@@ -14,15 +14,21 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
     ``random_state`` is passed on only to what takes one, so that a new model or attack need not have it.
     """
-    from hydra.utils import get_class, instantiate
+    from hydra.utils import instantiate
 
     settings = OmegaConf.to_container(node, resolve=True)
     assert isinstance(settings, dict)
     settings = _arguments(settings)
-    parameters = inspect.signature(get_class(settings["_target_"])).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    extra = {name: value for name, value in overrides.items() if takes_any or name in parameters}
+    extra = {name: value for name, value in overrides.items() if takes(node, name)}
     return instantiate(settings, **extra, _convert_="all")
+
+
+def takes(node: DictConfig, argument: str) -> bool:
+    """Whether what the node builds has this constructor argument."""
+    from hydra.utils import get_class
+
+    parameters = inspect.signature(get_class(node._target_)).parameters
+    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _arguments(settings: dict[Any, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from pipeline.stages.build import takes
 from pipeline.stages.keys import stage_key
 
 _TUNED = ("C", "step")
@@ -79,7 +80,9 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
         )
     else:
         tune = fingerprint
-    train = stage_key("train", {"model": fixed, "seed": cfg.seed}, tune, ("models", own_model, "pipeline.stages.train"))
+    # A model without randomness is trained once for all seeds.
+    settings = {"model": fixed, "seed": cfg.seed if takes(cfg.model, "random_state") else None}
+    train = stage_key("train", settings, tune, ("models", own_model, "pipeline.stages.train"))
     attack_settings = {"attack": _plain(cfg.attack), "max_attacked": attack_limit(cfg), "seed": cfg.seed}
     surrogate = plan(surrogate_config(cfg), fingerprint) if cfg.surrogate is not None else None
     if surrogate is not None:
