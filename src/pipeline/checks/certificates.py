@@ -77,7 +77,7 @@ def _near_boundary(context: CheckContext, count: int) -> tuple[np.ndarray, np.nd
     return points, np.full(pairs, context.model.classes_[1])
 
 
-def _nearest(context: CheckContext, X: np.ndarray, y: np.ndarray, steps: int = 5) -> np.ndarray:
+def _nearest(context: CheckContext, X: np.ndarray, y: np.ndarray, steps: int = 3) -> np.ndarray:
     """Distance of the nearest adversarial point found, infinity where none was found.
 
     Steps to the nearest point of the plane that the score's tangent says is the boundary, a hair beyond it. There is no
