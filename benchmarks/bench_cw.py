@@ -29,7 +29,7 @@ for steps in STEPS:
     made = []
     our_time = best_time(lambda attack=ours: attack(model, X, y), 3)
     their_time = best_time(
-        lambda attack=theirs, kept=adversarial: kept.append(attack(wrapped, images, labels, epsilons=None)[1].numpy()),
+        lambda attack=theirs, made=made: made.append(attack(wrapped, images, labels, epsilons=None)[1].numpy()),
         1,
     )
     broken = model.predict(made[-1]) != y
