@@ -25,8 +25,8 @@ class GridResult:
     best_score : float
         Mean of the metric over the folds at `best`.
     table : dict of equally long lists
-        One row per setting: the settings, "mean_accuracy" (held-out, for `AdvSVM` over its last five iterates), "std_accuracy", "mean_certified_accuracy" and
-        "std_certified_accuracy" if tuned by it, "diverged". Never NaN.
+        One row per setting: the settings, "mean_accuracy" (held-out; for `AdvSVM` over its last five iterates),
+        "std_accuracy", "mean_certified_accuracy" and "std_certified_accuracy" if tuned by it, "diverged". Never NaN.
     on_edge : list of str
         Settings whose best value is the smallest or largest on offer.
     messages : list of str
