@@ -149,9 +149,9 @@ def bracket(
         axes.axvline(mark, color="0.4", linewidth=0.8, linestyle=":")
         axes.annotate(
             "L2 cap",
-            (mark, 1),
+            (mark, 0),
             xycoords=("data", "axes fraction"),
-            xytext=(3, -11),
+            xytext=(3, 4),
             textcoords="offset points",
             fontsize=8,
             color="0.4",
