@@ -38,7 +38,7 @@ ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
 
 test: $(STAMP) ## the fast tests
-	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not slurm and not server and not browser"
+	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not server and not browser"
 
 test-slow: $(STAMP) ## slow, survival and real-data tests (fetches data)
 	@$(PYTEST) -q -m "slow or survival or realdata or network"
