@@ -9,7 +9,7 @@ PORT ?= 5000
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run ui test test-slow test-network test-slurm test-server test-browser lint format bench report data clean
+.PHONY: help setup run ui test test-slow test-survival test-slurm test-server test-browser lint format bench report data clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,8 +40,11 @@ ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
 test: $(STAMP) ## the fast tests
 	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not server and not browser"
 
-test-slow: $(STAMP) ## slow, survival and real-data tests (fetches data)
-	@$(PYTEST) -q -m "slow or survival or realdata or network"
+test-slow: $(STAMP) ## slow and real-data tests (fetches data)
+	@$(PYTEST) -q -m "slow or realdata or network"
+
+test-survival: $(STAMP) ## kills, full disks, jobs that go wrong
+	@$(PYTEST) -q -m survival tests/survival
 
 test-slurm: $(STAMP) ## the sweep on a real one-node SLURM cluster (Debian, as root)
 	@eval "$$(scripts/slurm-up.sh)"; $(PYTEST) -q -m slurm tests/slurm; code=$$?; scripts/slurm-down.sh; exit $$code
