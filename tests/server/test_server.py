@@ -123,3 +123,23 @@ def test_the_next_run_uploads_what_waits(running: Server, tmp_path: Path, run_cl
     (run,) = _runs(running, "next-run")
     assert run.info.status == "FINISHED"
     _assert_complete(running, run, tmp_path)
+
+
+def test_the_password_of_the_address_is_kept_out_of_runs_and_folders(running: Server, tmp_path: Path) -> None:
+    secret = "hunter2-correct-horse"
+    address = running.uri.replace("http://", f"http://ann:{secret}@")
+    sweep = start(
+        "-m", "hydra/launcher=submitit_local", *SETTINGS, f"tracking.uri={address}", "tracking.experiment=secret",
+        cwd=tmp_path,
+    )  # fmt: skip
+    output, _ = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, output
+    assert secret not in output
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    kept = [path for path in running.artifacts.rglob("*") if path.is_file()]
+    assert kept
+    assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+    for role in ("experiment", "summary"):
+        for run in _runs(running, "secret", role):
+            assert secret not in str(run.to_dictionary())

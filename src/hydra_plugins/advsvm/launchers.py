@@ -87,6 +87,9 @@ class _PatientSubmitit(BaseSubmititLauncher):
     def _check(self) -> None:
         """Raise when there is nothing to submit to."""
 
+    def _refresh(self, jobs: dict[int, Any]) -> None:
+        """Ask for the jobs' states where that takes more than a look at a process."""
+
     @staticmethod
     def _cancel(jobs: list[Any]) -> None:
         """Cancel, and give the jobs the time to end their runs."""
@@ -124,8 +127,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
         while not submit() or len(returns) < len(numbers):
             if time.monotonic() - asked > _STATE_SECONDS:
                 asked = time.monotonic()
-                for watcher in {id(job.watcher): job.watcher for job in jobs.values()}.values():
-                    watcher.update()
+                self._refresh(jobs)
             for number, job in jobs.items():
                 if number not in returns and job.done():
                     returns[number] = _result(number, job)
@@ -146,6 +148,10 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
                     f"hydra/launcher=slurm: no {command} on this machine ({why}); "
                     "hydra/launcher=submitit_local is a dry run without a cluster"
                 )
+
+    def _refresh(self, jobs: dict[int, Any]) -> None:
+        for job in list(jobs.values())[:1]:  # one question covers them all
+            job.watcher.update()
 
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
         for call, job in zip(calls, executor.map_array(self, *zip(*calls))):
