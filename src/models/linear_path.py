@@ -6,7 +6,7 @@ stop, and otherwise the rows inside the new margin and more of those near it are
 them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ def solve(
     tol: float = 1e-4,
     max_iter: int = 400,
     *,
-    start: Solution | None = None,
     first: int = 1000,
     seed: int = 0,
     callback: Callable[[int, Candidate], None] | None = None,
@@ -50,8 +49,6 @@ def solve(
         (objective - lower bound) / objective at which to stop.
     max_iter : int
         Newton steps in total, over all working sets.
-    start : Solution, optional
-        A solution for nearby settings, from which to guess the working set.
     first : int
         Size of the first working set.
     seed : int
@@ -70,9 +67,7 @@ def solve(
 
     # With few rows per dimension a sample says nothing about the margin of the others.
     size = n if n <= max(2 * first, 4 * problem.X.shape[1]) else first
-    if start is not None:
-        guess = problem.primal(start.weights, problem.project(start.weights))
-    elif size < n:
+    if size < n:
         guess = _from_sample(problem, size, seed, max_iter, on_step)
     else:
         guess = Candidate(np.zeros(problem.X.shape[1]), 0.0, np.inf)
@@ -96,16 +91,6 @@ def solve(
             return solution
         size = min(n, int(1.5 * size))
         accuracy = 0.5 * tol if solution.gap < 0.05 else accuracy
-
-
-def solve_path(
-    problem: FreeRangeProblem, Cs: np.ndarray, tol: float = 1e-4, max_iter: int = 400, seed: int = 0
-) -> Iterator[Solution]:
-    """Solutions for each C in the given order, each guessing its working set from the one before."""
-    solution = None
-    for C in Cs:
-        solution = solve(replace(problem, C=float(C)), tol, max_iter, start=solution, seed=seed)
-        yield solution
 
 
 def _from_sample(

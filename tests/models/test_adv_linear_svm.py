@@ -1,6 +1,7 @@
 """AdvLinearSVM: the optimum of the problem as Zhou et al. state it, in a fraction of its variables."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from models import AdvLinearSVM
 from models.adv_linear_svm import cv_scores
+from models.grid_columns import assign_folds
+from models.linear_columns import solve_columns
 from models.linear_path import solve
 from models.linear_problem import FreeRangeProblem, best_intercept
 from oracles_linear import full_problem, objective
@@ -175,18 +178,64 @@ def test_too_few_steps_are_reported_with_the_gap():
         AdvLinearSVM(max_iter=2).fit(*blobs())
 
 
-def test_cross_validation_along_c_equals_separate_fits():
-    X, y = digits()
-    Cs = [1.0, 0.01, 0.1]
-    accuracy, certified = cv_scores(AdvLinearSVM(), X, y, Cs, folds=3, random_state=0, radius=0.5)
+def sparse_images(n=400, d=100, seed=0):
+    """Two noisy prototypes on a mostly black background, a few pixels always black: what MNIST looks like."""
+    rng = np.random.default_rng(seed)
+    prototypes = rng.uniform(size=(2, d)) * (rng.uniform(size=(2, d)) < 0.3)
+    labels = rng.integers(0, 2, n)
+    X = np.clip(prototypes[labels] * rng.uniform(0.2, 1.0, (n, 1)) + 0.35 * rng.normal(size=(n, d)), 0, 1)
+    X[:, :10] = 0.0
+    return X.astype(np.float32), np.where(labels > 0, 7, 1)
+
+
+@pytest.mark.parametrize("data", [digits, lambda: digits((3, 8)), sparse_images])
+def test_cross_validation_of_all_columns_at_once_agrees_with_separate_fits(data):
+    X, y = data()
+    Cs = [1.0, 0.01, 8.0]
+    accuracy, certified = cv_scores(AdvLinearSVM(), X, y, Cs, folds=3, random_state=0, radius=0.3)
     assert accuracy.shape == certified.shape == (3, 3)
     assert (certified <= accuracy).all()
-    from models.grid_columns import assign_folds
-
-    numbers = assign_folds((y == 7).astype(int), 3, 0)
+    numbers = assign_folds((y == y.max()).astype(int), 3, 0)
     for place, C in enumerate(Cs):
-        alone = AdvLinearSVM(C=C, tol=1e-3).fit(X[numbers != 1], y[numbers != 1])
-        assert accuracy[place, 1] == pytest.approx(alone.score(X[numbers == 1], y[numbers == 1]), abs=0.02)
+        for fold in range(3):
+            held_out = numbers == fold
+            alone = AdvLinearSVM(C=C).fit(X[~held_out], y[~held_out])
+            rows_off = (alone.score(X[held_out], y[held_out]) - accuracy[place, fold]) * held_out.sum()
+            assert abs(rows_off) <= 2.01
+            share = np.mean(alone.certified_radius(X[held_out], y[held_out]) >= 0.3)
+            assert certified[place, fold] == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.parametrize("attacked_class", ["positive", "negative", "both"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("C_f", [0.0, 0.1, 1.0])
+def test_columns_reach_the_optimum_of_their_own_rows_within_the_proven_gap(attacked_class, fit_intercept, C_f):
+    X, signs = blobs(n=150, d=8)
+    pull = np.where(attacked_rows(signs, attacked_class), C_f, 0.0)
+    problem = FreeRangeProblem(X, signs.astype(float), pull, X.min(0), X.max(0), 1.0, fit_intercept)
+    trained = np.arange(150)[:, None] % 3 != np.array([0, 1, 2])
+    Cs = np.array([0.05, 1.0, 20.0])
+    found = solve_columns(problem, Cs, trained, tol=1e-3, max_iter=1000)
+    assert (found.gaps <= 1e-3).all()
+    for column, C in enumerate(Cs):
+        alone = replace(problem.restrict(np.flatnonzero(trained[:, column])), C=C)
+        w, b = found.weights[:, column], found.intercepts[column]
+        hinge = np.maximum(alone.needed(w, alone.project(w)) - alone.signs * b, 0.0).sum()
+        best = solve(alone, 1e-7).objective
+        assert best * (1 - 1e-6) <= 0.5 * w @ w + C * hinge <= best * (1 + 1.1e-3)
+
+
+def test_tuning_reports_how_many_columns_are_done():
+    X, y = digits()
+    seen = []
+    cv_scores(AdvLinearSVM(), X, y, [0.1, 1.0], folds=2, observer=lambda *event: seen.append(event))
+    assert seen[-1] == ("tune", 4, 4)
+    assert all(0 <= done <= total == 4 for _, done, total in seen)
+
+
+def test_columns_of_data_without_variance_stay_finite():
+    accuracy, _ = cv_scores(AdvLinearSVM(), np.ones((20, 3)), np.arange(20) % 2, [0.1, 10.0], folds=2)
+    assert (accuracy == 0.5).all()
 
 
 @pytest.mark.parametrize("model", [AdvLinearSVM(), AdvLinearSVM(attacked_class="both", fit_intercept=False)])
