@@ -37,8 +37,9 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class AdvSVM(ClassifierMixin, BaseEstimator):
     """Kernel SVM trained against the worst perturbation of L2 size `epsilon`, by doubly stochastic gradient steps.
 
-    Minimises ½‖f‖² + C Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ with ε' = sqrt(2g(0) - 2g(ε)) for the kernel g(‖x - x'‖), without
-    intercept. ``epsilon=0`` is the paper's Natural; ``schedule="constant"`` its adv-SVM(C), ``"diminishing"`` (D).
+    Minimises ½‖f‖² + (C·B/n) Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ over all n rows, in batches of B, with
+    ε' = sqrt(2g(0) - 2g(ε)) for the kernel g(‖x - x'‖), without intercept. ``epsilon=0`` is the paper's Natural;
+    ``schedule="constant"`` its adv-SVM(C), ``"diminishing"`` (D).
 
     Parameters
     ----------
