@@ -7,8 +7,8 @@ import numpy as np
 from .geometry import nearest_below_plane, row_norms
 from .problem import Problem
 
-# Full steps overshoot where the boundary curves: on MNIST 1 vs 7 they leave 3 % of the points unbroken, half steps
-# none; on narrow kernels the examples of half steps are 4 % nearer than those of steps of 0.7.
+# Full steps overshoot where the boundary curves. An SVC on MNIST 1 vs 7, 300 points, steps of at most a quarter of the
+# way to the other class: full steps leave 3 % of the points to a restart, steps of 0.7 and 0.5 none.
 DAMPING = 0.5
 
 
