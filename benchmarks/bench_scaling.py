@@ -17,7 +17,7 @@ from pipeline.data import load_dataset, read_settings
 
 SIZES = (20_000, 200_000)
 N_TEST = 1_962
-SETTINGS = {"0.5": {"C": 1.0, "step": 0.5}, "0.125": {"C": 8.0, "step": 0.125}}
+SETTINGS = {"0.5": {"C": 0.125, "step": 0.5}, "0.125": {"C": 8.0, "step": 0.125}}
 
 
 def fit(step: str, n_rows: int) -> None:

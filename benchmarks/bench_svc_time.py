@@ -12,11 +12,11 @@ from timing import report
 from models import RBF, AdvSVM
 from pipeline.data import load_dataset
 
-# Both sides by cross-validation on the training data: SVC's C over powers of 2; ours over C, step and passes.
+# Several passes are allowed: one pass of the paper's algorithm stops short of the optimum that SVC finds.
 SETTINGS = {
     "mnist_1v7": {
         "svc": {"C": 8.0},
-        "ours": {"schedule": "diminishing", "C": 8.0, "step": 2.0, "passes": 1},
+        "ours": {"schedule": "diminishing", "C": 8.0, "step": 1.0, "passes": 3},
         "width_scale": 4.0,
         "points": 0.2,
         "target": 0.1,
