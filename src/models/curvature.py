@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.sparse.linalg import ArpackError, eigsh
 
 _UNIT = np.finfo(np.float64).eps / 2
 
@@ -73,5 +73,6 @@ def _lanczos(matrix: np.ndarray) -> float:
     start = np.full(matrix.shape[0], 1.0)
     try:
         return float(eigsh(matrix, k=1, which="LA", v0=start, tol=1e-7, return_eigenvectors=False)[0])
-    except ArpackNoConvergence:
+    except ArpackError:
+        # No convergence, or no start at all: the vector of ones can lie in the kernel of the matrix.
         return float(np.linalg.eigvalsh(matrix)[-1])

@@ -11,7 +11,7 @@ from models import certificates
 from models.expansions import LiveExpansion
 from models.expansions.random_features import RandomFeatureSum
 from models.expansions.support_vectors import SupportVectorSum
-from models.rounding import EvaluationErrors, rbf_evaluation_errors
+from models.rounding import UNIT32, EvaluationErrors, float32_kernel_allowance, rbf_evaluation_errors
 
 _UNIT = np.finfo(np.float64).eps / 2
 
@@ -39,71 +39,107 @@ def global_quantity(expansion: LiveExpansion) -> float:
     return expansion.squared_norm()
 
 
-def radii(expansion: LiveExpansion, X: Tensor, signs: np.ndarray, bound: str, quantity: float) -> np.ndarray:
+def radii(
+    expansion: LiveExpansion, X: Tensor, signs: np.ndarray, bound: str, quantity: float, offset: float = 0.0
+) -> np.ndarray:
     """Certified L2 radii of the rows of X for labels `signs` (±1), shape (n,).
 
-    `quantity` is what `global_quantity` gave.
+    `quantity` is what `global_quantity` gave; `offset` is added to the scores of an exact sum.
     """
     found = _evaluate(expansion, X)
-    margins = signs * found.scores
+    margins = signs * (found.scores + offset)
     if isinstance(expansion, RandomFeatureSum):
-        errors = _feature_errors(expansion, X)
-        return certificates.second_order_radius(
-            margins, found.slopes, quantity, margin_error=errors.score + found.rounding, gradient_error=errors.gradient
+        errors, beyond = _feature_errors(expansion, X)
+        radius = certificates.second_order_radius(
+            margins,
+            found.slopes,
+            quantity,
+            margin_error=errors.score + np.maximum(found.rounding, beyond.score),
+            gradient_error=errors.gradient + beyond.gradient,
         )
+        return _after_conversion(radius, X)
     assert isinstance(expansion, SupportVectorSum)
-    errors = _kernel_errors(expansion, X, quantity)
-    norm, margin_error = float(np.sqrt(quantity)), errors.score + found.rounding
+    errors, allowance = _kernel_errors(expansion, X, quantity, offset)
+    norm, margin_error = float(np.sqrt(quantity)), errors.score + np.maximum(found.rounding, allowance)
     gamma = expansion.space.gammas[0]
     if bound == "paper":
         inverse = partial(expansion.space.kernel.inverse_profile, gamma=gamma)
-        return certificates.paper_radius(margins, norm, inverse, margin_error=margin_error, norm_error=errors.norm)
-    return certificates.sharp_radius(
+        radius = certificates.paper_radius(margins, norm, inverse, margin_error=margin_error, norm_error=errors.norm)
+        return _after_conversion(radius, X)
+    radius = certificates.sharp_radius(
         margins,
         found.slopes,
         norm,
         gamma,
+        offsets=signs * offset,
         margin_error=margin_error,
         gradient_error=errors.gradient,
         norm_error=errors.norm,
     )
+    return _after_conversion(radius, X)
 
 
 def _evaluate(expansion: LiveExpansion, X: Tensor) -> Evaluation:
     scores, gradients = expansion.scores_and_gradients(X.double(), dtype=torch.float64)
     exact = scores[:, 0].numpy()
-    # Users and attacks see the model's own arithmetic. Its distance from float64 is measured where the margin is; eight
-    # times that covers the neighbourhood.
+    # Users and attacks see the model's own arithmetic. Its distance from float64 at x can be 0 by luck, so it only
+    # counts where it exceeds what float32 is allowed everywhere.
     rounding = 8.0 * np.abs(expansion.scores(X)[:, 0].double().numpy() - exact)
     return Evaluation(exact, gradients[:, 0].norm(dim=1).numpy(), rounding)
 
 
-def _feature_errors(expansion: RandomFeatureSum, X: Tensor) -> EvaluationErrors:
-    """float64 error bounds of Σ_k w_k cos(ω_k·x + b_k) and its gradient's norm.
+def _after_conversion(radius: np.ndarray, X: Tensor) -> np.ndarray:
+    """What is left when a float32 model rounds the row it is given and the attacked one, by a unit of their lengths."""
+    if X.dtype == torch.float64:
+        return radius
+    lengths = X.double().norm(dim=1).numpy()
+    return np.maximum((radius - 2.01 * UNIT32 * lengths) / (1 + 2 * UNIT32), 0.0)
+
+
+def _feature_errors(expansion: RandomFeatureSum, X: Tensor) -> tuple[EvaluationErrors, EvaluationErrors]:
+    """Error bounds of Σ_k w_k cos(ω_k·x + b_k) and its gradient's norm in float64; what to allow float32 around x.
 
     The angle is off by at most d units of ‖ω‖‖x‖ plus its own last place, cos and sin pass that on; sums of K terms by
-    K units of Σ|w_k| and Σ|w_k|‖ω_k‖. Doubled to cover second-order terms.
+    K units of Σ|w_k| and Σ|w_k|‖ω_k‖. Doubled to cover second-order terms. For float32 √d and √K stand for d and K (see
+    `rounding.float32_kernel_allowance`); at distance r from x the angle's error has grown by that of ‖ω‖r, which acts
+    like a steeper gradient.
     """
     mass, first, second, n_terms = expansion.amplitude_moments()
     d = expansion.space.dimension
     lengths = X.double().norm(dim=1).numpy()
     score = 2 * _UNIT * ((d + 4) * lengths * first + (n_terms + 16) * mass)
     gradient = 2 * _UNIT * ((d + 4) * lengths * second + (n_terms + d + 16) * first)
-    return EvaluationErrors(score, gradient, 0.0)
+    errors = EvaluationErrors(score, gradient, 0.0)
+    if X.dtype == torch.float64:
+        return errors, EvaluationErrors(np.zeros(len(X)), np.zeros(len(X)), 0.0)
+    steeper = UNIT32 * (np.sqrt(d) + 4) * first
+    around = steeper * lengths + UNIT32 * (np.sqrt(n_terms) + 16) * mass
+    return errors, EvaluationErrors(around, np.full(len(X), steeper), 0.0)
 
 
-def _kernel_errors(expansion: SupportVectorSum, X: Tensor, squared_norm: float) -> EvaluationErrors:
+def _kernel_errors(
+    expansion: SupportVectorSum, X: Tensor, squared_norm: float, offset: float
+) -> tuple[EvaluationErrors, float]:
+    """Error bounds of an exact sum in float64, and what to allow float32 at any point."""
     vectors, weights = expansion.live()
     points, coefficients = vectors.double().numpy(), weights[:, 0].numpy()
     gamma = expansion.space.gammas[0]
-    if expansion.space.kernel.name == "rbf":
-        return rbf_evaluation_errors(X.double().numpy(), points, coefficients, gamma, squared_norm)
+    laplacian = expansion.space.kernel.name != "rbf"
+    allowance = 0.0
+    if X.dtype != torch.float64:
+        norm = float(np.sqrt(squared_norm))
+        allowance = float32_kernel_allowance(points, coefficients, gamma, norm, laplacian=laplacian)
+    if not laplacian:
+        return rbf_evaluation_errors(X.double().numpy(), points, coefficients, gamma, squared_norm, offset), allowance
     # exp(-gamma r): an error e of r² is at most e / r of r, and pairs too close for that were computed from differences
     # (kernels.squared_distances), where r² is at least 1e4·eps of the squared lengths.
     d = points.shape[1]
     mass = float(np.abs(coefficients).sum())
     reach = np.sqrt(np.square(points).sum(1).max(initial=0.0))
     lengths = X.double().norm(dim=1).numpy() + reach
-    kernel_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * lengths / 50 + (len(points) + 8) * 2 * _UNIT
-    norm_error = mass * np.sqrt(float(2 * gamma * (d + 4) * np.sqrt(_UNIT) * 2 * reach / 50) + 4 * len(points) * _UNIT)
-    return EvaluationErrors(mass * kernel_error, np.zeros(len(X)), norm_error)
+    summing = (len(points) + 8) * 2 * _UNIT
+    kernel_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * lengths / 50 + summing
+    gram_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * 2 * reach / 50 + 2 * summing
+    norm_error = float(np.sqrt(squared_norm + mass**2 * gram_error) - np.sqrt(squared_norm))
+    score_error = mass * kernel_error + 4 * _UNIT * abs(offset)
+    return EvaluationErrors(score_error, np.zeros(len(X)), norm_error), allowance

@@ -1,10 +1,11 @@
-"""Bounds on what float64 arithmetic loses when a kernel machine is evaluated: rounding must count in a certificate."""
+"""What floating-point arithmetic loses when a machine is evaluated: rounding must count in a certificate."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 _UNIT = np.finfo(np.float64).eps / 2
+UNIT32 = float(np.finfo(np.float32).eps) / 2
 
 
 class EvaluationErrors(NamedTuple):
@@ -49,3 +50,25 @@ def rbf_evaluation_errors(
     gradient = spread * (kernel_error(lengths) + summing + 2 * _UNIT * (d + 4))
     largest = np.sqrt(max(squared_norm, 0.0) + mass**2 * (float(kernel_error(reach)) + 2 * summing))
     return EvaluationErrors(score, gradient, float(largest - np.sqrt(max(squared_norm, 0.0))))
+
+
+def float32_kernel_allowance(
+    points: np.ndarray, coefficients: np.ndarray, gamma: float, norm: float, *, laplacian: bool = False
+) -> float:
+    """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, at any x whatever: an allowance, not a proof.
+
+    Rounding errors are taken as independent with mean 0, so that a sum of d of them grows like √d (Higham & Mary 2019);
+    the proven bounds, with d and Σ|a_i|, are more than 10⁴ times what happens and cost up to a fifth of a typical margin.
+
+    - A squared distance is off by (√d + 4) units of (‖x‖ + ‖s_i‖)². In exp(-gamma r²) that counts gamma times as much.
+      With ρ = max‖s_i‖ it is 9·gamma·ρ² for ‖x‖ ≤ 2ρ, and beyond, where r ≥ (‖x‖ + ‖s_i‖) / 3, the kernel has faded:
+      9u·e^{-u} < 3.4. In exp(-gamma r) the root passes it on divided by 2r, and pairs with r below 1e2·sqrt(2·unit) of
+      their lengths are computed from differences (``kernels.squared_distances``).
+    - The part from ‖x‖² is common to all terms and multiplies h, |h| ≤ ‖h‖; the others are independent: ‖a‖₂.
+    - Summing n terms whose partial sums are at most Σ|a_i| adds √n units of that, and exp a few of each term.
+    """
+    n_points, d = points.shape
+    reach = float(np.sqrt(np.einsum("ij,ij->i", points, points, dtype=np.float64).max(initial=0.0)))
+    sensitivity = 3 * gamma * reach / (100 * np.sqrt(UNIT32)) if laplacian else 9 * gamma * reach**2
+    distances = (np.sqrt(d) + 4) * max(sensitivity, 3.4) * (float(np.linalg.norm(coefficients)) + norm)
+    return UNIT32 * (distances + (np.sqrt(n_points) + 8) * float(np.abs(coefficients).sum()))

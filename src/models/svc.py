@@ -1,7 +1,6 @@
 """scikit-learn's SVC behind the same protocol as the other models: the baseline everybody knows."""
 
 from collections.abc import Iterator
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -14,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import BinaryClassifier
-from models.certificates import paper_radius, sharp_radius
+from models.expansion_certificates import radii
 from models.expansions import KernelSpace, SupportVectors
 from models.grid_columns import assign_folds
 from models.kernels import RBF, squared_distances
-from models.rounding import rbf_evaluation_errors
 from models.training import to_tensor
 
 _ROWS = 16384
@@ -173,39 +171,10 @@ class KernelSVC(BinaryClassifier):
         signs = self._signs(y)
         found, start = [], 0
         for part in self._parts(X):
-            found.append(self._radii(part, signs[start : start + len(part)], bound))
+            labels = signs[start : start + len(part)]
+            found.append(radii(self.expansion_, part, labels, bound, self._squared_norm, self.intercept_))
             start += len(part)
         return np.concatenate(found)
-
-    def _radii(self, X: Tensor, signs: np.ndarray, bound: str) -> np.ndarray:
-        scores, gradients = self.expansion_.scores_and_gradients(X.double(), dtype=torch.float64)
-        exact, slopes = scores[:, 0].numpy(), gradients[:, 0].norm(dim=1).numpy()
-        vectors, weights = self.expansion_.live()
-        errors = rbf_evaluation_errors(
-            X.double().numpy(),
-            vectors.double().numpy(),
-            weights[:, 0].numpy(),
-            self.gamma_,
-            self._squared_norm,
-            self.intercept_,
-        )
-        # Users and attacks see the model's own arithmetic, perhaps float32. Its distance from float64 is measured where
-        # the margin is; eight times that covers the neighbourhood.
-        margin_error = errors.score + 8.0 * np.abs(self.expansion_.scores(X)[:, 0].double().numpy() - exact)
-        margins = signs * (exact + self.intercept_)
-        if bound == "paper":
-            inverse = partial(RBF().inverse_profile, gamma=self.gamma_)
-            return paper_radius(margins, self.norm_, inverse, margin_error=margin_error, norm_error=errors.norm)
-        return sharp_radius(
-            margins,
-            slopes,
-            self.norm_,
-            self.gamma_,
-            offsets=signs * self.intercept_,
-            margin_error=margin_error,
-            gradient_error=errors.gradient,
-            norm_error=errors.norm,
-        )
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
