@@ -58,7 +58,7 @@ def float32_kernel_allowance(
     """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, at any x whatever: an allowance, not a proof.
 
     Rounding errors are taken as independent with mean 0, so that a sum of d of them grows like √d (Higham & Mary 2019);
-    the proven bounds, with d and Σ|a_i|, are more than 10⁴ times what happens and cost up to a fifth of a typical margin.
+    the proven bounds, with d and Σ|a_i|, are over 10⁴ times what happens and cost up to a fifth of a typical margin.
 
     - A squared distance is off by (√d + 4) units of (‖x‖ + ‖s_i‖)². In exp(-gamma r²) that counts gamma times as much.
       With ρ = max‖s_i‖ it is 9·gamma·ρ² for ‖x‖ ≤ 2ρ, and beyond, where r ≥ (‖x‖ + ‖s_i‖) / 3, the kernel has faded:
