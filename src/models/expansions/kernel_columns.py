@@ -7,6 +7,9 @@ from torch import Tensor
 
 from models.expansions.base import CHUNK, Front, KernelSpace
 
+# Collecting a scattered row costs about as much as this many kernel values: a few new columns are cheaper in full.
+_GATHERING = 64
+
 
 class KernelColumns:
     """Rows of the front's kernel matrix (it is symmetric), each computed when first needed.
@@ -62,11 +65,14 @@ class KernelColumns:
         gaps = (unknown.diff() > 1).nonzero()[:, 0]
         tail = int(gaps[-1]) + 1 if len(gaps) else 0
         size = max(256, CHUNK // len(positions))
+        if len(known) * len(positions) < _GATHERING * tail:
+            unknown, tail = torch.arange(len(self.front)), 0
+        else:
+            # The rest of a symmetric matrix is already there.
+            target.index_copy_(1, known, self.kept[: self.used, _as_slice(positions)].t().contiguous())
         for part in (*unknown[:tail].split(size), *unknown[tail:].split(size)):
             rows = _as_slice(part)
             target[:, rows] = self._compute(X, norms, rows)
-        # The rest of a symmetric matrix is already there.
-        target.index_copy_(1, known, self.kept[: self.used, _as_slice(positions)].t().contiguous())
         self.owners[slots] = positions
         self.slots[positions] = torch.arange(slots.start, slots.stop)
         self.used = slots.stop
