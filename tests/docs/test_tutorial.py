@@ -118,8 +118,14 @@ def test_every_python_block_prints_what_the_tutorial_shows(project: Path, enviro
 
 
 def _here(line: str) -> str:
-    """Where there is no cluster, the sweep for it goes the same way through local processes."""
-    return line if shutil.which("sbatch") else line.replace("launcher=slurm", "launcher=submitit_local")
+    """Where no cluster answers, the sweep for it goes the same way through local processes."""
+    return line if _cluster_answers() else line.replace("launcher=slurm", "launcher=submitit_local")
+
+
+def _cluster_answers() -> bool:
+    if shutil.which("sinfo") is None:
+        return False
+    return subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=60).returncode == 0
 
 
 def _shell(line: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
