@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import AdvSVM
 from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
 from models.expansions.base import negligible
 from models.kernels import KERNELS, RBF
@@ -194,3 +195,37 @@ def test_a_zero_function_scores_zero():
     for expansion in EXPANSIONS:
         assert (expansion.begin(space(), 2).scores(points) == 0).all()
     assert RBF().name == "rbf"
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_the_zero_function_is_a_model_like_any_other(kernel):
+    """A penalty that is too large makes f = 0 the optimum: nothing may stumble over having no support vector."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (60, 6)).astype(np.float32)
+    y = np.where(X[:, 0] > 0.5, 1, -1)
+    settings = {"expansion": "support_vectors", "kernel": kernel, "epsilon": 5.0, "decay": "proximal", "batch_size": 20}
+    with pytest.warns(UserWarning, match="penalty"):
+        model = AdvSVM(**settings).fit(X, y)
+    restored = AdvSVM.from_state(*model.get_state())
+    assert not restored.scores(X).any()
+    assert not model.staged_scores(X).any()
+    assert not model.probe(X, [0], 1e-4)[0].any()
+    assert not model.scores_and_gradients(X)[1].any()
+    assert not model.certified_radius(X, y).any()
+
+
+def test_columns_that_are_zero_in_every_support_vector_still_count_in_the_points():
+    """They are left out of the matrix products; distances and gradients must not notice."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 1, (80, 12)).astype(np.float32)
+    X[:, ::2] = 0
+    y = np.where(X[:, 1] > 0.5, 1, -1)
+    model = AdvSVM(expansion="support_vectors", batch_size=20, dtype="float64").fit(X, y)
+    points = rng.uniform(0, 1, (7, 12))
+    vectors, weights = (part.numpy() for part in model.expansion_.live())
+    gaps = points[:, None, :] - vectors[None]
+    values = np.exp(-model.gamma_ * (gaps**2).sum(-1)) * weights[:, 0]
+    scores, gradients = model.scores_and_gradients(points)
+    np.testing.assert_allclose(scores, values.sum(1), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(gradients, -2 * model.gamma_ * np.einsum("ns,nsd->nd", values, gaps), atol=1e-9)
+    np.testing.assert_allclose(model.scores(points), values.sum(1), rtol=1e-9, atol=1e-12)

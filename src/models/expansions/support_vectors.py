@@ -19,6 +19,7 @@ from models.expansions.base import (
     suffix_products,
 )
 from models.expansions.kernel_columns import KernelColumns
+from models.expansions.kernel_sum import KernelSum
 from models.expansions.live_set import LiveSet
 
 # Batches trained on one front. New terms are added to the whole rest of a window, faded ones included: a short window
@@ -69,6 +70,7 @@ class SupportVectorSum(LiveExpansion):
         self._index: dict[int, int] = {}
         self._newest: tuple[Tensor, Tensor] | None = None
         self._live: tuple[Tensor, Tensor] | None = None
+        self._prepared: tuple[tuple[Tensor, Tensor], torch.dtype, KernelSum] | None = None
         self._current = LiveSet(n_columns, space.dimension, space.dtype)
         self._taken_in = 0
 
@@ -138,46 +140,57 @@ class SupportVectorSum(LiveExpansion):
             self._live = self._weigh()
         return self._live
 
-    def _weigh(self) -> tuple[Tensor, Tensor]:
-        if not self.rows:
+    def _ready(self, dtype: torch.dtype) -> KernelSum:
+        """The live part, prepared once for many evaluations."""
+        vectors, weights = live = self.live()
+        if self._prepared is None or self._prepared[0] is not live or self._prepared[1] != dtype:
+            self._prepared = (live, dtype, KernelSum(self.space, vectors, weights, dtype))
+        return self._prepared[2]
+
+    def _all_rows(self) -> Tensor:
+        """All support vectors as one tensor; no rows for the zero function."""
+        if len(self.rows) != 1:
             nothing = torch.zeros(0, self.space.dimension, dtype=self.space.dtype)
-            return nothing, torch.zeros(0, self.n_columns, dtype=torch.float64)
-        vectors = torch.cat(self.rows)
-        # One tensor instead of many: the next call has nothing left to concatenate.
-        self.rows = [vectors]
+            # One tensor instead of many: the next call has nothing left to concatenate.
+            self.rows = [torch.cat([nothing, *self.rows])]
+        return self.rows[0]
+
+    def _weigh(self) -> tuple[Tensor, Tensor]:
+        vectors = self._all_rows()
         weights = torch.zeros(len(vectors), self.n_columns, dtype=torch.float64)
-        for members, coefficients, later in zip(self.members, self.coefficients, self.later_decays()):
+        later_decays = self.later_decays() if self.decays else []
+        for members, coefficients, later in zip(self.members, self.coefficients, later_decays):
             weights.index_add_(0, members, coefficients * later)
         kept = ~negligible(weights, self.space.dtype)
         return vectors[kept], weights[kept]
 
     def scores(self, X, dtype=None):
         dtype = dtype or self.space.dtype
-        vectors, weights = self.live()
+        ready = self._ready(dtype)
         out = torch.zeros(len(X), self.n_columns, dtype=dtype)
-        norms = torch.einsum("ij,ij->i", X, X)
-        self._accumulate(X, norms, vectors.to(dtype), weights.to(dtype), out)
+        if len(ready):
+            for rows in chunks(len(X), len(ready)):
+                self.space.kernel_product(ready.squared_distances(X[rows]), ready.weights, out[rows])
         return out
 
     def scores_and_gradients(self, X, columns=None, dtype=None):
         dtype = dtype or self.space.dtype
         columns = torch.tensor([0]) if columns is None else columns
         gamma = self.space.gammas[int(columns[0]) // (self.n_columns // len(self.space.gammas))]
-        vectors, weights = self.live()
-        vectors, weights = vectors.to(dtype), weights[:, columns].to(dtype)
+        ready = self._ready(dtype)
+        weights = ready.weights[:, columns]
         across = weights.t().contiguous()
-        norms = torch.einsum("ij,ij->i", vectors, vectors)
         scores = torch.zeros(len(X), len(columns), dtype=dtype)
         gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
-        if len(vectors) == 0:
+        if len(ready) == 0:
             return scores, gradients
-        for rows in chunks(len(X), len(vectors) * len(columns), at_least=16):
-            squared = self.space.squared_distances(X[rows], vectors, norms_b=norms)
+        for rows in chunks(len(X), len(ready) * len(columns), at_least=16):
+            squared = ready.squared_distances(X[rows])
             values = self.space.kernel.from_squared_distance_(squared.clone(), gamma)
             slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * across
             # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
             torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
-            gradients[rows].view(-1, X.shape[1]).addmm_(slopes.view(-1, len(vectors)), vectors, alpha=-2.0)
+            ready.pull(slopes.view(-1, len(ready)), gradients[rows].view(-1, X.shape[1]))
             scores[rows] = values @ weights
         return scores, gradients
 
@@ -188,19 +201,16 @@ class SupportVectorSum(LiveExpansion):
         # k(x ± h e_j, s) = k(x, s) exp(-γh²) exp(∓(a - b)) with a = 2γh x_j, b = 2γh s_j. In cosh and sinh of a - b the
         # part odd in h stands alone, and the addition theorems leave two matrix products over the support vectors.
         gamma = self.space.gammas[0]
-        vectors, weights = self.live()
+        ready, vectors = self._ready(self.space.dtype), self.live()[0]
         a, b = (2.0 * gamma * h * part[:, coords].double() for part in (X, vectors))
-        if max(a.abs().max(), b.abs().max()) > 20.0:
+        if len(ready) == 0 or max(a.abs().max(), b.abs().max()) > 20.0:
             return self._probe_any(X, coords, h)
         dtype = self.space.dtype
         table = torch.cat([b.cosh(), b.sinh()], dim=1).to(dtype)
         sums = torch.zeros(len(X), table.shape[1], dtype=torch.float64)
-        norms = torch.einsum("ij,ij->i", vectors, vectors)
-        for rows in chunks(len(X), len(vectors)):
-            values = self.space.kernel.from_squared_distance_(
-                self.space.squared_distances(X[rows], vectors, norms_b=norms), gamma
-            )
-            sums[rows] = (values.mul_(weights[:, 0].to(dtype)) @ table).double()
+        for rows in chunks(len(X), len(ready)):
+            values = self.space.kernel.from_squared_distance_(ready.squared_distances(X[rows]), gamma)
+            sums[rows] = (values.mul_(ready.weights[:, 0]) @ table).double()
         fade = float(np.exp(-gamma * h * h))
         cosh_sum, sinh_sum = sums.mul_(fade).chunk(2, dim=1)
         even = a.cosh() * cosh_sum - a.sinh() * sinh_sum
@@ -236,7 +246,7 @@ class SupportVectorSum(LiveExpansion):
         return float((image * weights[:, :1]).sum().clamp(min=0.0))
 
     def staged_scores(self, X):
-        vectors = torch.cat(self.rows)
+        vectors = self._all_rows()
         stages = torch.empty(len(self.members), len(X), dtype=torch.float64)
         norms = torch.einsum("ij,ij->i", vectors, vectors)
         for rows in chunks(len(X), len(vectors)):
@@ -252,7 +262,7 @@ class SupportVectorSum(LiveExpansion):
     def arrays(self):
         sizes = [len(members) for members in self.members]
         return {
-            "rows": torch.cat(self.rows).numpy(),
+            "rows": self._all_rows().numpy(),
             "members": torch.cat(self.members).numpy(),
             "coefficients": torch.cat(self.coefficients)[:, 0].numpy(),
             "offsets": np.concatenate([[0], np.cumsum(sizes)]),
