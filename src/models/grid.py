@@ -59,7 +59,8 @@ def grid_search(
     Parameters
     ----------
     model : estimator
-        `AdvSVM` trains the whole grid in one pass; others (`AdvLinearSVM`, `KernelSVC`) are fitted once per C and fold.
+        `AdvSVM` trains the whole grid in one pass, `AdvLinearSVM` solves all columns together, `KernelSVC` shares one
+        kernel matrix; any other is fitted once per C and fold.
         Its other settings stay as they are. It is not changed.
     X : array of shape (n, d)
     y : array of shape (n,)

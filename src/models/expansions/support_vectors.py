@@ -158,8 +158,9 @@ class SupportVectorSum(LiveExpansion):
     def _weigh(self) -> tuple[Tensor, Tensor]:
         vectors = self._all_rows()
         weights = torch.zeros(len(vectors), self.n_columns, dtype=torch.float64)
-        later_decays = self.later_decays() if self.decays else []
-        for members, coefficients, later in zip(self.members, self.coefficients, later_decays):
+        if not self.decays:
+            return vectors, weights
+        for members, coefficients, later in zip(self.members, self.coefficients, self.later_decays()):
             weights.index_add_(0, members, coefficients * later)
         kept = ~negligible(weights, self.space.dtype)
         return vectors[kept], weights[kept]
