@@ -32,6 +32,11 @@ RESULT_FILE = "result.json"
 CURVES = ("test_error", "adversarial_test_error", "robust_accuracy_by_step")
 
 
+# Set when a stop signal was understood and the job is being wound up.
+_stopping = threading.Event()
+_REPEAT_SECONDS = 0.5
+
+
 class Terminated(BaseException):
     """SIGTERM arrived (a cancelled cluster job): unwinds like Ctrl-C."""
 
@@ -116,6 +121,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
             bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
+            _stopping.set()
             reason = "cancelled (SIGTERM)" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
             _end_quietly(store, run_id, "KILLED", reason)
             raise
@@ -246,15 +252,26 @@ def terminated_as_exception() -> Iterator[None]:
         yield
         return
 
+    def again() -> None:
+        if not _stopping.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
     def stop(signum: int, frame: Any) -> None:
         # SLURM sends it more than once; a second one must not cut the marking of the run short.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if _stopping.is_set():
+            return
+        # Raised while a finalizer runs, an exception is dropped by the interpreter: repeat until it got through.
+        timer = threading.Timer(_REPEAT_SECONDS, again)
+        timer.daemon = True
+        timer.start()
         raise Terminated
 
+    _stopping.clear()
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
+        _stopping.set()
         signal.signal(signal.SIGTERM, before)
 
 

@@ -6,10 +6,13 @@ first job that died, while others still run (submitit) or before they were start
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +93,12 @@ class _PatientSubmitit(BaseSubmititLauncher):
     def _refresh(self, jobs: dict[int, Any]) -> None:
         """Ask for the jobs' states where that takes more than a look at a process."""
 
-    @staticmethod
-    def _cancel(jobs: list[Any]) -> None:
+    def _cancel(self, jobs: list[Any]) -> None:
         """Cancel, and give the jobs the time to end their runs."""
         if jobs:
             _say(f"cancelling {len(jobs)} jobs")
         for job in jobs:
-            job.cancel(check=False)
+            self._cancel_one(job)
         limit = time.monotonic() + _CANCEL_SECONDS
         while time.monotonic() < limit and not all(job.done(force_check=True) for job in jobs):
             time.sleep(1.0)
@@ -135,6 +137,9 @@ class _PatientSubmitit(BaseSubmititLauncher):
             time.sleep(_POLL_SECONDS)
         return [returns[number] for number in numbers]
 
+    def _cancel_one(self, job: Any) -> None:
+        job.cancel(check=False)
+
 
 class PatientSlurm(_PatientSubmitit, SlurmLauncher):
     """A SLURM cluster: one array of jobs."""
@@ -163,6 +168,11 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
 
 class PatientLocal(_PatientSubmitit, LocalLauncher):
     """Processes of this machine, as many at once as its cores allow."""
+
+    def _cancel_one(self, job: Any) -> None:
+        # submitit's own way gives a job one second; its controller passes SIGTERM on, as SLURM does.
+        with suppress(ProcessLookupError):
+            os.kill(int(job.job_id), signal.SIGTERM)
 
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
         from pipeline.cores import available_cores, share_out
