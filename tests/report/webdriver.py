@@ -69,13 +69,13 @@ class Browser:
             self._driver.wait(timeout=20)
             self._profile.cleanup()
 
-    def open(self, page: Path, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """Load a file in a window of this size, in the light or the dark colour scheme."""
+    def open(self, page: Path | str, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Load a file or an address in a window of this size, in the light or the dark colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setDeviceMetricsOverride", metrics)
         self.cdp("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self._call("POST", "/url", {"url": page.absolute().as_uri()})
+        self._call("POST", "/url", {"url": page if isinstance(page, str) else page.absolute().as_uri()})
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript function body."""
