@@ -114,9 +114,11 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
                 return _reuse(cfg, finished, sweep, store)
         runs.bury_dead(store, keys.signature, stages)
         tags = identity_tags(cfg, keys.signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
-        run_id = runs.start(store, run_name(cfg), tags)
-        log.info("%s  (run %s)", run_name(cfg), run_id[:8])
+        run_id = ""
         try:
+            with uninterrupted():
+                run_id = runs.start(store, run_name(cfg), tags)
+            log.info("%s  (run %s)", run_name(cfg), run_id[:8])
             results = Chain(cfg, _load_data(cfg), stages).run(keys)
             bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
@@ -235,6 +237,8 @@ def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str) ->
     """End the run without hiding the error that brought us here."""
     from pipeline.tracking import runs
 
+    if not run_id:
+        return
     try:
         runs.end(store, run_id, status, reason)
     except Exception as error:
@@ -273,6 +277,24 @@ def terminated_as_exception() -> Iterator[None]:
     finally:
         _stopping.set()
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block is done: a run must not start without anybody knowing its id."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda signum, frame: arrived.append(signum)) for number in both}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 @contextmanager

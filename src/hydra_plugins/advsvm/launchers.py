@@ -184,7 +184,12 @@ class PatientLocal(_PatientSubmitit, LocalLauncher):
         def submit() -> bool:
             while waiting and sum(not job.done() for job in jobs.values()) < slots:
                 call = waiting.pop(0)
-                jobs[call[2]] = executor.submit(self, *call)
+                # Ctrl-C is for the driver, which then cancels the jobs: they start with it ignored.
+                handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+                try:
+                    jobs[call[2]] = executor.submit(self, *call)
+                finally:
+                    signal.signal(signal.SIGINT, handler)
             return not waiting
 
         return submit
