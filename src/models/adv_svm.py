@@ -7,17 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from models.binary import BinaryClassifier
 from models.expansion_certificates import bounds_offered, global_quantity, radii
 from models.expansions import EXPANSIONS, Expansion, KernelSpace, as_expansion, expansion_from_dict
 from models.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
-from models.persistence import decode_labels, encode_labels
 from models.training import (
     Columns,
     DivergenceWarning,
@@ -34,7 +33,7 @@ _ROWS = 16384
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class AdvSVM(ClassifierMixin, BaseEstimator):
+class AdvSVM(BinaryClassifier):
     """Kernel SVM trained against the worst perturbation of L2 size `epsilon`, by doubly stochastic gradient steps.
 
     Minimises ½‖f‖² + (C·B/n) Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ over all n rows, in batches of B, with
@@ -158,10 +157,7 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
             diminishing=self.schedule == "diminishing",
             proximal=self.decay == "proximal",
         )
-        evaluation = None
-        if eval_set is not None:
-            X_eval = validate_data(self, eval_set[0], dtype=[np.float64, np.float32, np.uint8], reset=False)
-            evaluation = (X_eval, self._signs(eval_set[1]))
+        evaluation = self._validate_evaluation(eval_set)
         self.expansion_ = settings.begin(space, 1)
         record = train(
             self.expansion_,
@@ -184,27 +180,6 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         self._report(bool(record.diverged[0]), bool(record.penalty_too_large[0]))
         self._certificate_quantity: float | None = None
         return self
-
-    def _validate_training_data(self, X, y) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32, np.uint8])
-        check_classification_targets(y)
-        if type_of_target(y, input_name="y", raise_unknown=True) == "multiclass":
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass. "
-                "Use sklearn.multiclass.OneVsRestClassifier for more than two classes."
-            )
-        self.classes_ = np.unique(y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
-        return X, self._signs(y)
-
-    def _signs(self, y) -> np.ndarray:
-        """Labels as -1.0 (classes_[0]) and +1.0 (classes_[1])."""
-        y = np.asarray(y).ravel()
-        unknown = ~np.isin(y, self.classes_)
-        if unknown.any():
-            raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes_.tolist()}")
-        return np.where(y == self.classes_[1], 1.0, -1.0)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
@@ -237,15 +212,6 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         """f(x), shape (n,), float64; positive means ``classes_[1]``."""
         return np.concatenate([self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)])
 
-    def decision_function(self, X) -> np.ndarray:
-        """The same as `scores`."""
-        return self.scores(X)
-
-    def predict(self, X) -> np.ndarray:
-        """Labels, shape (n,)."""
-        positive = self.scores(X) > 0
-        return self.classes_[positive.astype(np.intp)]
-
     def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
         """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the model's dtype."""
         parts = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
@@ -267,8 +233,7 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         return np.concatenate([self.expansion_.staged_scores(part).numpy() for part in self._parts(X)], axis=1)
 
     def _parts(self, X) -> Iterator[Tensor]:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32, np.uint8], reset=False)
+        X = self._validate_rows(X)
         for start in range(0, len(X), _ROWS):
             yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
 
@@ -303,15 +268,8 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
-        params = self.get_params(deep=False)
-        params["kernel"] = as_kernel(self.kernel).to_dict()
-        params["expansion"] = as_expansion(self.expansion).to_dict()
         space = self.expansion_.space
-        params["random_state"] = space.seed
-        meta = {
-            "params": params,
-            "classes": encode_labels(self.classes_),
-            "n_features_in": self.n_features_in_,
+        meta = self._common_state() | {
             "gamma": self.gamma_,
             "norm": self.norm_,
             "dtype": str(space.dtype).removeprefix("torch."),
@@ -319,8 +277,11 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
             "penalty_too_large": self.penalty_too_large_,
             "certificate_quantity": self._certificate_quantity,
         }
-        if hasattr(self, "feature_names_in_"):
-            meta["feature_names_in"] = self.feature_names_in_.tolist()
+        meta["params"] |= {
+            "kernel": as_kernel(self.kernel).to_dict(),
+            "expansion": as_expansion(self.expansion).to_dict(),
+            "random_state": space.seed,
+        }
         curve = {f"curve.{name}": values for name, values in self.curve_.items()}
         expansion = {f"expansion.{name}": values for name, values in self.expansion_.arrays().items()}
         return meta, {**curve, **expansion}
@@ -331,11 +292,7 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         params = dict(meta["params"])
         kernel = params["kernel"] = kernel_from_dict(params["kernel"])
         settings = params["expansion"] = expansion_from_dict(params["expansion"])
-        model = cls(**params)
-        model.classes_ = decode_labels(meta["classes"])
-        model.n_features_in_ = meta["n_features_in"]
-        if "feature_names_in" in meta:
-            model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        model = cls._from_common_state(meta | {"params": params})
         model.gamma_, model.norm_ = meta["gamma"], meta["norm"]
         model.diverged_, model.penalty_too_large_ = meta["diverged"], meta["penalty_too_large"]
         model._certificate_quantity = meta["certificate_quantity"]
@@ -346,11 +303,6 @@ class AdvSVM(ClassifierMixin, BaseEstimator):
         model.curve_ = _with_prefix(arrays, "curve.")
         model.n_iter_ = len(model.curve_["iteration"])
         return model
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 def _with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
