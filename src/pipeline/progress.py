@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 # A line says something new only when the work is long: nothing before the first wait, then rarer and rarer.
 _FIRST_LINE_AFTER = 10.0
 _LINES_EVERY = 30.0
+_LOG_WIDTH = 160
 
 
 class Observer(Protocol):
@@ -44,6 +45,8 @@ def console() -> Any:
         from rich.console import Console
 
         _console = Console(file=sys.stdout)
+        if not _console.is_terminal:
+            _console.width = max(_console.width, _LOG_WIDTH)  # a table in a log file need not fit a screen
     return _console
 
 

@@ -93,7 +93,8 @@ def rich_view(table: Table) -> RichTable:
     """A table for the terminal."""
     from rich.table import Table as RichTable
 
-    view = RichTable("model")
+    view = RichTable()
+    view.add_column("model", no_wrap=True)
     for column in _all_columns(table):
         view.add_column(column, justify="right")
     for row, cells in table.items():
