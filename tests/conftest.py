@@ -20,7 +20,8 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
     """Run ``python -m pipeline.run …`` as a user would, in a folder of its own."""
 
     def run(*arguments: str, module: str = "pipeline.run", cwd: Path | None = None, timeout: float = 240, **env: str):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL"))}
+        own = ("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],
             cwd=cwd or tmp_path,

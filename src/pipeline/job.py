@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from pipeline.cores import job_threads, limit_threads
-from pipeline.errors import UserError
+from pipeline.interrupts import (
+    Terminated,
+    is_full_disk,
+    no_space_as_user_error,
+    terminated_as_exception,
+    uninterrupted,
+    winding_up,
+)
 from pipeline.stages.plan import attack_label
 from pipeline.validation import validate
 
@@ -30,15 +32,6 @@ log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
 CURVES = ("test_error", "adversarial_test_error", "robust_accuracy_by_step")
-
-
-# Set when a stop signal was understood and the job is being wound up.
-_stopping = threading.Event()
-_REPEAT_SECONDS = 0.5
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived (a cancelled cluster job): unwinds like Ctrl-C."""
 
 
 @dataclass
@@ -123,7 +116,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
             bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
-            _stopping.set()
+            winding_up()
             reason = "cancelled (SIGTERM)" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
             _end_quietly(store, run_id, "KILLED", reason)
             raise
@@ -246,69 +239,4 @@ def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str) ->
 
 
 def _kind(error: Exception) -> str:
-    return "no space left on the disk" if _is_full_disk(error) else type(error).__name__
-
-
-@contextmanager
-def terminated_as_exception() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated` while a job runs, so that its run ends KILLED instead of RUNNING."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def again() -> None:
-        if not _stopping.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def stop(signum: int, frame: Any) -> None:
-        # SLURM sends it more than once; a second one must not cut the marking of the run short.
-        if _stopping.is_set():
-            return
-        # Raised while a finalizer runs, an exception is dropped by the interpreter: repeat until it got through.
-        timer = threading.Timer(_REPEAT_SECONDS, again)
-        timer.daemon = True
-        timer.start()
-        raise Terminated
-
-    _stopping.clear()
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        _stopping.set()
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is done: a run must not start without anybody knowing its id."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda signum, frame: arrived.append(signum)) for number in both}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
-
-
-@contextmanager
-def no_space_as_user_error() -> Iterator[None]:
-    """A full disk is something the user can mend."""
-    try:
-        yield
-    except Exception as error:
-        if _is_full_disk(error):
-            raise UserError("no space left on the disk: free some, or move tracking.folder or cache.folder") from error
-        raise
-
-
-def _is_full_disk(error: BaseException) -> bool:
-    # SQLite and safetensors say it in words of their own.
-    words = ("disk is full", "No space left on device")
-    return getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words)
+    return "no space left on the disk" if is_full_disk(error) else type(error).__name__

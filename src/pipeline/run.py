@@ -17,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline import schema, sweep
 from pipeline.cores import available_cores
-from pipeline.job import Outcome, Terminated, labels_of, no_space_as_user_error, run_job
+from pipeline.interrupts import Terminated, no_space_as_user_error
+from pipeline.job import Outcome, labels_of, run_job
 from pipeline.messages import one_line
 from pipeline.paths import conf_dir
 from pipeline.tracking.store import without_credentials
