@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ def run_check(entry: Registered, context: CheckContext, level: str = "full") -> 
         return Check(entry.id, "skipped", "costly: runs with checks=full, which attack=suite turns on")
     if context.cfg.get("surrogate") is not None and entry.run.__module__.endswith(_OF_THE_ATTACK):
         return Check(entry.id, "skipped", "the examples were made against a surrogate, not by an attack on this model")
+    started = time.perf_counter()
     try:
         verdict = entry.run(context)
     except NotApplicable as reason:
@@ -71,7 +73,10 @@ def run_check(entry: Registered, context: CheckContext, level: str = "full") -> 
     except Exception as error:
         where = traceback.format_exc(limit=-3)
         verdict = failed(f"the check itself stopped: {type(error).__name__}: {error}", exception=where)
-    return Check(entry.id, verdict.status, verdict.message, {k: _plain(v) for k, v in verdict.evidence.items()})
+    evidence = {k: _plain(v) for k, v in verdict.evidence.items()} | {
+        "seconds": round(time.perf_counter() - started, 3)
+    }
+    return Check(entry.id, verdict.status, verdict.message, evidence)
 
 
 def _plain(value: Any) -> Any:
