@@ -187,8 +187,10 @@ class SupportVectorSum(LiveExpansion):
             return scores, gradients
         for rows in chunks(len(X), len(ready) * len(columns), at_least=16):
             squared = ready.squared_distances(X[rows])
-            values = self.space.kernel.from_squared_distance_(squared.clone(), gamma)
-            slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * across
+            # The slope of the RBF follows from its values alone; no copy of the distances is needed.
+            kept = squared if self.space.kernel.name == "rbf" else squared.clone()
+            values = self.space.kernel.from_squared_distance_(squared, gamma)
+            slopes = self.space.kernel.slope(kept, values, gamma)[:, None, :] * across
             # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
             torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
             ready.pull(slopes.view(-1, len(ready)), gradients[rows].view(-1, X.shape[1]))
