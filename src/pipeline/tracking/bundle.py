@@ -21,6 +21,8 @@ from pipeline.tracking.store import TrackingStore
 log = logging.getLogger(__name__)
 
 _DOCUMENT = "run.json"
+_TRIES = 5
+_LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
 # Limits of one call to MLflow.
 _METRICS_PER_CALL, _PARAMS_PER_CALL = 1000, 100
 
@@ -154,6 +156,7 @@ def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
 
 def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.exceptions import MlflowException
 
     entity = Dataset(
         name=dataset["name"],
@@ -162,7 +165,17 @@ def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> 
         source=json.dumps({"source": dataset["source"]}),
         profile=json.dumps(dataset["profile"]),
     )
-    store.client.log_inputs(run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", "training")])])
+    inputs = [DatasetInput(entity, [InputTag("mlflow.data.context", "training")])]
+    # Two jobs that are the first to log a dataset at the same moment both insert it, and one is refused
+    # (a unique constraint): the next try finds the other's row.
+    for _ in range(_TRIES - 1):
+        try:
+            return store.client.log_inputs(run_id, inputs)
+        except MlflowException as error:
+            if not any(word in str(error) for word in _LOST_RACE):
+                raise
+            time.sleep(0.2)
+    return store.client.log_inputs(run_id, inputs)
 
 
 def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
