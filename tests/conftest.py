@@ -12,6 +12,7 @@ import pytest
 
 # Waiting threads sleep: spinning ones starve each other when several tests or jobs share the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 

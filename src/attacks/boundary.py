@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .geometry import nearest_below_plane, row_norms
+from .geometry import nearest_below_plane, row_dots, row_norms
 from .problem import Problem
 
 # Full steps overshoot where the boundary curves. An SVC on MNIST 1 vs 7, 300 points, steps of at most a quarter of the
@@ -115,7 +115,7 @@ def walk(
             reach, stale = reach[keep], stale[keep]
         # Aim a little beyond the boundary, or curvature would leave every iterate just short of it.
         aim = nearest.depth + problem.cushion + 0.1 * np.abs(margins) + 1e-5 * problem.margins[index]
-        offsets = np.einsum("ij,ij->i", gradients, points, dtype=np.float64) - margins - aim
+        offsets = row_dots(gradients, points) - margins - aim
         goals = nearest_below_plane(problem.X[index], gradients, offsets, problem.box)
         move = goals - points
         length = row_norms(move)

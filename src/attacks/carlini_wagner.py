@@ -9,7 +9,7 @@ import numpy as np
 
 from .base import MinimumNormAttack
 from .boundary import Nearest, approach_from_anchors, walk
-from .geometry import row_norms
+from .geometry import row_dots, row_norms
 from .penalty import ConstantSearch, EarlyAbort
 from .problem import Found, Problem
 from .validation import check_count, check_epsilon, check_positive
@@ -174,7 +174,7 @@ class CarliniWagner(MinimumNormAttack):
         constants: ConstantSearch, index: np.ndarray, warm: np.ndarray, delta: np.ndarray, gradients: np.ndarray
     ) -> None:
         """Where δ = -c ∇m / 2 holds, c = 2‖δ‖² / |∇m·δ|; twice that keeps the pull across the boundary the stronger."""
-        slope = np.abs(np.einsum("ij,ij->i", gradients, delta, dtype=np.float64))
+        slope = np.abs(row_dots(gradients, delta))
         known = warm & (slope > 0)
         constants.c[index[known]] = 4.0 * row_norms(delta[known]) ** 2 / slope[known]
 

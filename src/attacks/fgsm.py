@@ -29,9 +29,13 @@ class FGSM(FixedEpsilonAttack):
 
     name: ClassVar[str] = "fgsm"
 
+    @property
+    def begins_at_clean(self) -> bool:
+        return True
+
     def run(self, problem: Problem) -> Found:
         descent = Descent(problem, self.norm, problem.radius, steps=1)
-        descent.go(problem.X, share=(0.0, 1.0))
+        descent.go(None, share=(0.0, 1.0))
         return descent.found()
 
     def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
@@ -49,4 +53,4 @@ class NoAttack(FixedEpsilonAttack):
     needs_gradients: ClassVar[bool] = False
 
     def run(self, problem: Problem) -> Found:
-        return Found(problem.X)
+        return Found(problem.X, margins=problem.margins)

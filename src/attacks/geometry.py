@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
     """Euclidean norm of every row, accumulated in float64."""
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return torch.linalg.vector_norm(torch.from_numpy(rows), dim=1, dtype=torch.float64).numpy()
+
+
+def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Dot products of rows, in float64."""
+    return torch.linalg.vecdot(torch.from_numpy(a).double(), torch.from_numpy(b).double()).numpy()
 
 
 def distortions(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L2 and L∞ distance of every row of `points` from its row of `X`, in float64."""
-    delta = points.astype(np.float64) - X
-    return row_norms(delta), np.abs(delta).max(axis=1, initial=0.0)
+    delta = torch.from_numpy(points).double().sub_(torch.from_numpy(X))
+    return torch.linalg.vector_norm(delta, dim=1).numpy(), delta.abs_().amax(1).numpy()
 
 
 def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
@@ -22,10 +28,11 @@ def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tupl
     Rounding ``x + epsilon`` to float32 can land outside the ball, by half the spacing of numbers as large as the
     largest value; a radius smaller by that much makes ``|x' - x| <= epsilon`` hold for the stored numbers.
     """
-    largest = float(np.abs(X).max(initial=0.0)) + epsilon
+    largest = max(abs(float(X.max(initial=0.0))), abs(float(X.min(initial=0.0)))) + epsilon
     slack = largest * float(np.finfo(X.dtype).eps)
-    radius = X.dtype.type(max(epsilon - slack, 0.0))
-    return np.maximum(X - radius, X.dtype.type(box[0])), np.minimum(X + radius, X.dtype.type(box[1]))
+    radius = float(X.dtype.type(max(epsilon - slack, 0.0)))
+    points = torch.from_numpy(X)
+    return (points - radius).clamp_(min=box[0]).numpy(), (points + radius).clamp_(max=box[1]).numpy()
 
 
 def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[float, float]) -> np.ndarray:
@@ -58,15 +65,21 @@ def nearest_below_plane(
     sizes = np.abs(normals).max(axis=1).astype(np.float64)
     sizes = np.where(sizes > 0, sizes, 1.0)
     normals, offsets = (normals / sizes[:, None]).astype(X.dtype), offsets / sizes
-    t = np.zeros(len(X), dtype=np.float64)
-    z = X
+    z = X.copy()
+    index = np.arange(len(X))
+    clean, t = X, np.zeros(len(X))
+    squares = normals.astype(np.float64) ** 2
     for _ in range(iterations):
-        gap = np.einsum("ij,ij->i", normals, z, dtype=np.float64) - offsets
-        free = ((z > box[0]) | (normals < 0)) & ((z < box[1]) | (normals > 0))
-        slope = np.einsum("ij,ij,ij->i", normals, normals, free, dtype=np.float64)
-        move = (gap > 0) & (slope > 0)
-        if not move.any():
-            break
-        t[move] = np.minimum(t[move] + gap[move] / slope[move], 1e30)
-        z = np.clip(X - t[:, None].astype(X.dtype) * normals, box[0], box[1])
+        here = z[index]
+        gap = row_dots(normals, here) - offsets
+        free = ((here > box[0]) | (normals < 0)) & ((here < box[1]) | (normals > 0))
+        slope = (squares * free).sum(axis=1)
+        move = (gap > 1e-6 * np.abs(offsets)) & (slope > 0)
+        if not move.all():
+            index, clean, normals, offsets = index[move], clean[move], normals[move], offsets[move]
+            squares, t, gap, slope = squares[move], t[move], gap[move], slope[move]
+            if len(index) == 0:
+                break
+        t = np.minimum(t + gap / slope, 1e30)
+        z[index] = np.clip(clean - t[:, None].astype(X.dtype) * normals, box[0], box[1])
     return z

@@ -20,8 +20,8 @@ class PGD(FixedEpsilonAttack):
     """Projected gradient descent on the margin y·f(x) (Madry et al. 2018; the paper's settings are the defaults).
 
     The margin itself is the loss: a hinge has no gradient once the margin exceeds 1 and would mask the attack.
-    A row leaves as soon as it is misclassified, and the point of smallest margin is kept, so the first K steps of a
-    longer run are the K-step run: more steps never help the defender.
+    A row leaves as soon as it is misclassified, or when a step brings it back to where it was, and the point of
+    smallest margin is kept: the first K steps of a longer run are the K-step run, and more never help the defender.
 
     Parameters
     ----------
@@ -53,6 +53,10 @@ class PGD(FixedEpsilonAttack):
 
     name: ClassVar[str] = "pgd"
 
+    @property
+    def begins_at_clean(self) -> bool:
+        return not self.random_start
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count(self.steps, "steps")
@@ -64,7 +68,7 @@ class PGD(FixedEpsilonAttack):
         step_size = problem.radius / 4 if self.step_size is None else self.step_size
         descent = Descent(problem, self.norm, step_size, self.steps)
         for restart in range(self.restarts):
-            starts = self._starts(problem, restart) if restart or self.random_start else problem.X
+            starts = self._starts(problem, restart) if restart or self.random_start else None
             descent.go(starts, share=(restart / self.restarts, 1 / self.restarts))
         return descent.found()
 
@@ -98,22 +102,25 @@ class Descent:
         self.zero_gradients = np.zeros(n, dtype=np.int64)
         self.last_gain = np.zeros(n)
 
-    def go(self, starts: np.ndarray, share: tuple[float, float]) -> None:
+    def go(self, starts: np.ndarray | None, share: tuple[float, float]) -> None:
+        """Descend from `starts`, or from the clean points, for every row still standing."""
         problem = self.problem
         index = np.flatnonzero(self.broken_at > self.steps)
         ball = Ball(problem, self.norm, index)
-        points = ball.project(starts[index])
+        points = problem.X[index] if starts is None else ball.project(starts[index])
         for step in range(self.steps + 1):
             if len(index) == 0:
                 break
-            if step < self.steps:
+            if step == 0 and starts is None:
+                margins, gradients = problem.clean_margins_and_gradients(index)
+            elif step < self.steps:
                 margins, gradients = problem.margins_and_gradients(points, index)
             else:
                 margins = problem.margins_at(points, index)
             better = margins < self.best_margins[index]
             self.last_gain[index] = np.where(better, self.best_margins[index] - margins, 0.0)
             self.best_margins[index[better]] = margins[better]
-            self.best[index[better]] = points[better]
+            self._keep(points, index, better)
             broken = problem.broken(margins, index)
             self.broken_at[index[broken]] = step
             problem.progress(share[0] + share[1] * step / self.steps, int((self.broken_at <= self.steps).sum()))
@@ -123,20 +130,33 @@ class Descent:
                 standing = ~broken
                 index, points, gradients = index[standing], points[standing], gradients[standing]
                 ball = ball.keep(standing)
-            points = ball.project(self._step(points, gradients, index))
+            moved = ball.project(self._step(points, gradients, index))
+            # In a corner of the ball whose gradient points outwards every further step ends where it began.
+            settled = torch.sub(torch.from_numpy(moved), torch.from_numpy(points)).abs_().amax(1).eq(0.0).numpy()
+            points = moved
+            if settled.any():
+                self.last_gain[index[settled]] = 0.0
+                index, points, ball = index[~settled], points[~settled], ball.keep(~settled)
+
+    def _keep(self, points: np.ndarray, index: np.ndarray, better: np.ndarray) -> None:
+        if better.all() and len(index) == len(self.best):
+            self.best = points  # never written to again
+        else:
+            self.best[index[better]] = points[better]
 
     def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
         """One step against the gradients, written over them."""
         if self.norm == "linf":
-            torch.from_numpy(gradients).sign_()  # numpy's own takes 30 times as long
-            flat = ~gradients.any(axis=1)
-            gradients *= points.dtype.type(self.step_size)
+            signs = torch.from_numpy(gradients).sign_()  # numpy's own takes 30 times as long
+            flat = (torch.linalg.vector_norm(signs, dim=1) == 0.0).numpy()
+            signs.mul_(self.step_size)
         else:
             norms = row_norms(gradients)
             flat = norms == 0.0
             gradients *= (self.step_size / np.where(flat, 1.0, norms))[:, None].astype(points.dtype)
         self.zero_gradients[index[flat]] += 1
-        return np.subtract(points, gradients, out=gradients)
+        torch.sub(torch.from_numpy(points), torch.from_numpy(gradients), out=torch.from_numpy(gradients))
+        return gradients
 
     def found(self) -> Found:
         trace = {
@@ -145,7 +165,7 @@ class Descent:
             "last_gain": np.where(self.broken_at > self.steps, self.last_gain, 0.0),
             "total_gain": np.where(self.broken_at > self.steps, self.problem.margins - self.best_margins, 0.0),
         }
-        return Found(self.best, trace)
+        return Found(self.best, trace, self.best_margins)
 
 
 class Ball:
@@ -165,7 +185,8 @@ class Ball:
     def project(self, points: np.ndarray) -> np.ndarray:
         """The points brought back into ball and box."""
         if self.limits is not None:
-            return np.clip(points, *self.limits)
+            lower, upper = (torch.from_numpy(limit) for limit in self.limits)
+            return torch.clamp(torch.from_numpy(points), lower, upper).numpy()
         delta = np.clip(points, *self.box) - self.X
         # A hair inside the ball, so that rounding leaves nothing to correct afterwards.
         scale = np.minimum(1.0, self.radius * (1.0 - 1e-6) / np.maximum(row_norms(delta), 1e-30))

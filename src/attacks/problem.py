@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from .anchors import Anchors
 from .validation import check_scores
@@ -39,6 +40,8 @@ class Problem:
     anchors : Anchors
         Known points of the other class.
     progress : callable (fraction, broken)
+    gradients : ndarray (n, d), optional
+        Gradients of the clean points' scores, where the clean scores came with them.
     """
 
     target: Any
@@ -51,6 +54,7 @@ class Problem:
     cushion: float
     anchors: Anchors
     progress: Callable[[float, int], None]
+    gradients: np.ndarray | None = None
     queries: np.ndarray = field(init=False)
     gradient_evaluations: np.ndarray = field(init=False)
 
@@ -73,24 +77,58 @@ class Problem:
         self.gradient_evaluations[index] += 1
         scores, gradients = self.target.scores_and_gradients(points)
         signs = self.signs[index]
-        # A fresh array: the attacks write over it, and a model may hand out one it keeps.
-        flipped = np.multiply(gradients, signs[:, None].astype(points.dtype), dtype=points.dtype, casting="same_kind")
-        return signs * check_scores(scores, len(points)), flipped
+        return signs * check_scores(scores, len(points)), flipped(gradients, signs, points.dtype)
 
-    def probe(
-        self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Margins at ``x + h e_j`` and ``x - h e_j`` for j in `coords`; two queries per coordinate."""
-        self.queries[index] += 2 * len(coords)
-        plus, minus = self.target.probe(points, coords, h)
-        if not (np.isfinite(plus).all() and np.isfinite(minus).all()):
-            raise ValueError(f"model gives scores that are NaN or infinite within h={h} of the points it is probed at")
-        signs = self.signs[index][:, None]
-        return signs * plus, signs * minus
+    def clean_margins_and_gradients(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same at the clean points themselves, free of charge where they are known."""
+        if self.gradients is None:
+            return self.margins_and_gradients(self.X[index], index)
+        self.gradient_evaluations[index] += 1
+        return self.margins[index], flipped(self.gradients[index], self.signs[index], self.X.dtype)
+
+    def prober(self) -> Probing:
+        """Asks about ``x ± h e_j``, for rows that move a few coordinates at a time."""
+        return Probing(self)
 
     def broken(self, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Whether these margins mean a wrong class."""
         return (margins < 0) | ((margins == 0) & (self.signs[index] > 0))
+
+
+class Probing:
+    """Coordinate-wise queries about some rows of a problem.
+
+    A model that offers ``prober()`` may remember what the last answers were made of; one that has ``probe`` alone is
+    asked anew each time.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        make = getattr(problem.target, "prober", None)
+        self._memory = make() if callable(make) else None
+
+    def __call__(
+        self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Margins at ``x + h e_j`` and ``x - h e_j`` for j in `coords`; two queries per coordinate."""
+        self._problem.queries[index] += 2 * len(coords)
+        asked = self._problem.target if self._memory is None else self._memory
+        plus, minus = asked.probe(points, coords, h)
+        if not (np.isfinite(plus).all() and np.isfinite(minus).all()):
+            raise ValueError(f"model gives scores that are NaN or infinite within h={h} of the points it is probed at")
+        signs = self._problem.signs[index][:, None]
+        return signs * plus, signs * minus
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Only these rows, given as a mask, will be asked about from now on."""
+        if self._memory is not None:
+            self._memory.keep(rows)
+
+
+def flipped(gradients: np.ndarray, signs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Gradients of margins from those of scores: a fresh array, for the attacks write over it."""
+    wanted = torch.from_numpy(np.ascontiguousarray(gradients, dtype=dtype))
+    return torch.mul(wanted, torch.from_numpy(signs.astype(dtype))[:, None]).numpy()
 
 
 @dataclass(eq=False)
@@ -103,7 +141,11 @@ class Found:
         The best point per row; x itself where a minimum-norm attack found nothing.
     trace : dict of arrays (n,)
         Per-example records that become `history` once the chunks are put together.
+    margins : float64 ndarray (n,), optional
+        Margins the oracle gave for exactly these points. The judgement asks again about every row they show broken or
+        nearly so, and about all rows where there are none.
     """
 
     points: np.ndarray
     trace: dict[str, np.ndarray] = field(default_factory=dict)
+    margins: np.ndarray | None = None

@@ -25,8 +25,10 @@ class Scene:
         scores: np.ndarray,
         observer: Observer | None,
         reference: np.ndarray | None,
+        gradients: np.ndarray | None = None,
     ) -> None:
         self.target, self.X, self.signs, self.scores = target, X, signs, scores
+        self.gradients = gradients
         self.observer, self.reference = observer, reference
         self.already = misclassified(scores, signs)
         self.cushion = 1e-6 * float(np.abs(scores).max())

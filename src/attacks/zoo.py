@@ -140,11 +140,12 @@ class ZOO(MinimumNormAttack):
         mean, square = np.zeros_like(points), np.zeros_like(points)
         visits = np.zeros(d)
         abort = EarlyAbort(len(index), max(self.patience * -(-d // q), SHORTEST_WINDOW), 0.99)
+        probe = problem.prober()
         for step in range(self.steps):
             # The batch depends on the seed and the step alone: every chunk of rows visits the same coordinates.
             rng = np.random.default_rng([self.random_state, round_, step])
             coords = np.sort(rng.choice(d, q, replace=False))
-            plus, minus = problem.probe(points, index, coords, self.h)
+            plus, minus = probe(points, index, coords, self.h)
             steps[index] += 1
             margins = 0.5 * (plus + minus).mean(axis=1)
             nearest.offer(points, margins, index)
@@ -164,6 +165,7 @@ class ZOO(MinimumNormAttack):
                 stay = ~leave
                 index, place, points, mean, square = index[stay], place[stay], points[stay], mean[stay], square[stay]
                 abort.keep(stay)
+                probe.keep(stay)
                 if len(index) == 0:
                     break
             done = (round_ + step / self.steps) / (self.binary_search_steps + 1)

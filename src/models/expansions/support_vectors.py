@@ -16,11 +16,13 @@ from models.expansions.base import (
     Tracker,
     chunks,
     negligible,
+    row_norms,
     suffix_products,
 )
 from models.expansions.kernel_columns import KernelColumns
-from models.expansions.kernel_sum import KernelSum
+from models.expansions.kernel_sum import GaussianProber, GaussianSum, KernelSum
 from models.expansions.live_set import LiveSet
+from models.expansions.probing import ForgetfulProber
 
 # Batches trained on one front. New terms are added to the whole rest of a window, faded ones included: a short window
 # wastes less, and 4,000 rows are enough for large matrix products.
@@ -70,7 +72,7 @@ class SupportVectorSum(LiveExpansion):
         self._index: dict[int, int] = {}
         self._newest: tuple[Tensor, Tensor] | None = None
         self._live: tuple[Tensor, Tensor] | None = None
-        self._prepared: tuple[tuple[Tensor, Tensor], torch.dtype, KernelSum] | None = None
+        self._prepared: tuple[tuple[Tensor, Tensor], torch.dtype, KernelSum | GaussianSum] | None = None
         self._current = LiveSet(n_columns, space.dimension, space.dtype)
         self._taken_in = 0
 
@@ -123,7 +125,7 @@ class SupportVectorSum(LiveExpansion):
     def _accumulate(self, X: Tensor, norms: Tensor, vectors: Tensor, coefficients: Tensor, out: Tensor) -> None:
         if len(vectors) == 0:
             return
-        vector_norms = torch.einsum("ij,ij->i", vectors, vectors)
+        vector_norms = row_norms(vectors)
         for rows in chunks(len(X), len(vectors)):
             squared = self.space.squared_distances(X[rows], vectors, norms[rows], vector_norms)
             self.space.kernel_product(squared, coefficients, out[rows])
@@ -140,11 +142,17 @@ class SupportVectorSum(LiveExpansion):
             self._live = self._weigh()
         return self._live
 
-    def _ready(self, dtype: torch.dtype) -> KernelSum:
+    def _ready(self, dtype: torch.dtype) -> KernelSum | GaussianSum:
         """The live part, prepared once for many evaluations."""
         vectors, weights = live = self.live()
         if self._prepared is None or self._prepared[0] is not live or self._prepared[1] != dtype:
-            self._prepared = (live, dtype, KernelSum(self.space, vectors, weights, dtype))
+            single = self.n_columns == 1 and self.space.kernel.name == "rbf"
+            ready = (
+                GaussianSum(self.space.gammas[0], vectors, weights[:, 0], dtype)
+                if single
+                else KernelSum(self.space, vectors, weights, dtype)
+            )
+            self._prepared = (live, dtype, ready)
         return self._prepared[2]
 
     def _all_rows(self) -> Tensor:
@@ -168,57 +176,36 @@ class SupportVectorSum(LiveExpansion):
     def scores(self, X, dtype=None):
         dtype = dtype or self.space.dtype
         ready = self._ready(dtype)
-        out = torch.zeros(len(X), self.n_columns, dtype=dtype)
-        if len(ready):
-            for rows in chunks(len(X), len(ready)):
-                self.space.kernel_product(ready.squared_distances(X[rows]), ready.weights, out[rows])
-        return out
+        return ready.scores(X) if len(ready) else torch.zeros(len(X), self.n_columns, dtype=dtype)
 
     def scores_and_gradients(self, X, columns=None, dtype=None):
         dtype = dtype or self.space.dtype
         columns = torch.tensor([0]) if columns is None else columns
         gamma = self.space.gammas[int(columns[0]) // (self.n_columns // len(self.space.gammas))]
         ready = self._ready(dtype)
-        weights = ready.weights[:, columns]
-        across = weights.t().contiguous()
-        scores = torch.zeros(len(X), len(columns), dtype=dtype)
-        gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
         if len(ready) == 0:
-            return scores, gradients
-        for rows in chunks(len(X), len(ready) * len(columns), at_least=16):
-            squared = ready.squared_distances(X[rows])
-            # The slope of the RBF follows from its values alone; no copy of the distances is needed.
-            kept = squared if self.space.kernel.name == "rbf" else squared.clone()
-            values = self.space.kernel.from_squared_distance_(squared, gamma)
-            slopes = self.space.kernel.slope(kept, values, gamma)[:, None, :] * across
-            # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
-            torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
-            ready.pull(slopes.view(-1, len(ready)), gradients[rows].view(-1, X.shape[1]))
-            scores[rows] = values @ weights
-        return scores, gradients
+            shape = (len(X), len(columns))
+            return torch.zeros(shape, dtype=dtype), torch.zeros(*shape, X.shape[1], dtype=dtype)
+        return ready.scores_and_gradients(X, columns, gamma)
 
     def probe(self, X, coords, h):
-        return self._probe_rbf(X, coords, h) if self.space.kernel.name == "rbf" else self._probe_any(X, coords, h)
+        ready = self._ready(self.space.dtype)
+        if isinstance(ready, GaussianSum) and len(ready):
+            return self._probe_rbf(ready, X, coords, h)
+        return self._probe_any(X, coords, h)
 
-    def _probe_rbf(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
-        # k(x ± h e_j, s) = k(x, s) exp(-γh²) exp(∓(a - b)) with a = 2γh x_j, b = 2γh s_j. In cosh and sinh of a - b the
-        # part odd in h stands alone, and the addition theorems leave two matrix products over the support vectors.
-        gamma = self.space.gammas[0]
-        ready, vectors = self._ready(self.space.dtype), self.live()[0]
-        a, b = (2.0 * gamma * h * part[:, coords].double() for part in (X, vectors))
-        if len(ready) == 0 or max(a.abs().max(), b.abs().max()) > 20.0:
+    def _probe_rbf(self, ready: GaussianSum, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        tables = ready.tables(X, coords, h)
+        if tables is None:
             return self._probe_any(X, coords, h)
-        dtype = self.space.dtype
-        table = torch.cat([b.cosh(), b.sinh()], dim=1).to(dtype)
-        sums = torch.zeros(len(X), table.shape[1], dtype=torch.float64)
+        sums = torch.empty(len(X), tables.vectors.shape[1], dtype=torch.float64)
         for rows in chunks(len(X), len(ready)):
-            values = self.space.kernel.from_squared_distance_(ready.squared_distances(X[rows]), gamma)
-            sums[rows] = (values.mul_(ready.weights[:, 0]) @ table).double()
-        fade = float(np.exp(-gamma * h * h))
-        cosh_sum, sinh_sum = sums.mul_(fade).chunk(2, dim=1)
-        even = a.cosh() * cosh_sum - a.sinh() * sinh_sum
-        odd = a.cosh() * sinh_sum - a.sinh() * cosh_sum
-        return even, odd
+            sums[rows] = (ready.values(X[rows]).mul_(ready.weights) @ tables.vectors).double()
+        return tables.join(sums)
+
+    def prober(self):
+        ready = self._ready(self.space.dtype)
+        return GaussianProber(self, ready) if isinstance(ready, GaussianSum) and len(ready) else ForgetfulProber(self)
 
     def _probe_any(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         # One coordinate moves the squared distance by ±2h(x_j - s_j) + h²; float64, because the difference counts.
@@ -251,7 +238,7 @@ class SupportVectorSum(LiveExpansion):
     def staged_scores(self, X):
         vectors = self._all_rows()
         stages = torch.empty(len(self.members), len(X), dtype=torch.float64)
-        norms = torch.einsum("ij,ij->i", vectors, vectors)
+        norms = row_norms(vectors)
         for rows in chunks(len(X), len(vectors)):
             squared = self.space.squared_distances(X[rows], vectors, norms_b=norms)
             values = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0])
