@@ -12,18 +12,20 @@ from timing import report
 from models import RBF, AdvSVM
 from pipeline.data import load_dataset
 
-# Several passes are allowed: one pass of the paper's algorithm stops short of the optimum that SVC finds.
+# Several passes are allowed: one pass of the paper's algorithm stops short of the optimum that SVC finds. C, step and
+# passes were chosen on a fifth of the training rows held out, never on test rows: on MNIST the best setting of two
+# passes (with one it is level there by a hair), on CIFAR-10 the best of up to six, which needs three.
 SETTINGS = {
     "mnist_1v7": {
         "svc": {"C": 8.0},
-        "ours": {"schedule": "diminishing", "C": 8.0, "step": 1.0, "passes": 3},
+        "ours": {"schedule": "diminishing", "C": 32.0, "step": 2.0, "passes": 2},
         "width_scale": 4.0,
         "points": 0.2,
         "target": 0.1,
     },
     "cifar10_automobile_truck": {
         "svc": {"C": 8.0},
-        "ours": {"schedule": "diminishing", "C": 32.0, "step": 0.5, "passes": 6},
+        "ours": {"schedule": "diminishing", "C": 64.0, "step": 0.5, "passes": 3},
         "width_scale": 6.0,
         "points": 0.5,
         "target": 0.05,

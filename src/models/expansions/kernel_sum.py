@@ -56,22 +56,23 @@ class KernelSum:
 class GaussianSum:
     """One function f(x) = Σ_s w_s exp(-γ‖x - s‖²), laid out so that matrix products do nearly all of the work.
 
-    The exponent is itself one product, [2γx, -γ‖x‖², 1] · [s, 1, -γ‖s‖²], and so are gradient and score together:
-    (w∘k) [2γS, 1]. Between them only exp and the weights pass over the matrix. Columns that are 0 in all support
-    vectors take no part: on MNIST that is a quarter of the pixels, and both products shrink by it, exactly.
+    The exponent is itself one product, [2γx, -γ‖x‖², 1] · [s, 1, -γ‖s‖²], and so are gradient and score together,
+    (w∘k) [S, 1, ·], with the same table of support vectors. Between them only exp and the weights pass over the matrix.
+    Columns that are 0 in all support vectors take no part: on MNIST that is a quarter of the pixels, and both products
+    shrink by it, exactly.
     """
 
     def __init__(self, gamma: float, vectors: Tensor, weights: Tensor, dtype: torch.dtype):
         used = vectors.ne(0).any(0)
         compact = float(used.double().mean()) < _WORTH_IT
         self.gamma = gamma
-        self.vectors = vectors.to(dtype)
         self.columns = used.nonzero()[:, 0] if compact else None
-        vectors = self.vectors[:, self.columns] if compact else self.vectors
         self.weights = weights.to(dtype)
+        self.vectors = vectors = vectors.to(dtype)
+        if self.columns is not None:
+            vectors = vectors[:, self.columns]
         one = torch.ones(len(vectors), 1, dtype=dtype)
-        self.exponents = torch.cat([vectors, one, -gamma * row_norms(vectors)[:, None]], dim=1).t()
-        self.pulls = torch.cat([2.0 * gamma * vectors, one], dim=1)
+        self.table = torch.cat([vectors, one, -gamma * row_norms(vectors)[:, None]], dim=1)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -87,7 +88,7 @@ class GaussianSum:
         torch.mul(part, 2.0 * self.gamma, out=left[:, :-2])
         torch.mul(row_norms(X), -self.gamma, out=left[:, -2])
         left[:, -1] = 1.0
-        return left @ self.exponents
+        return left @ self.table.t()
 
     def tables(self, X: Tensor, coords: Tensor, h: float) -> "ProbeTables | None":
         """What answers probes of these coordinates; None where its numbers would grow too large."""
@@ -109,13 +110,14 @@ class GaussianSum:
         scores = torch.empty(len(X), 1, dtype=self.weights.dtype)
         gradients = torch.empty(len(X), 1, X.shape[1], dtype=self.weights.dtype)
         for rows in chunks(len(X), len(self), at_least=16):
-            pulled = self.values(X[rows]).mul_(self.weights) @ self.pulls
-            score = scores[rows] = pulled[:, -1:]
+            pulled = self.values(X[rows]).mul_(self.weights) @ self.table
+            score = scores[rows] = pulled[:, -2:-1]
+            # 2γ Σ_s w_s k(x, s) (s - x), the two halves apart.
             gradient = torch.mul(X[rows], -2.0 * self.gamma * score, out=gradients[rows, 0])
             if self.columns is None:
-                gradient += pulled[:, :-1]
+                gradient.add_(pulled[:, :-2], alpha=2.0 * self.gamma)
             else:
-                gradient.index_add_(1, self.columns, pulled[:, :-1])
+                gradient.index_add_(1, self.columns, pulled[:, :-2], alpha=2.0 * self.gamma)
         return scores, gradients
 
 

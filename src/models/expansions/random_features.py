@@ -21,6 +21,7 @@ class RandomFeatureSum(LiveExpansion):
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns)
         self.n_features = n_features
+        self._moments: tuple[int, float, float, float] | None = None
         self.stream = FeatureStream(space.kernel, space.dimension, n_features, space.seed, space.dtype, cache_mb)
 
     def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
@@ -106,15 +107,19 @@ class RandomFeatureSum(LiveExpansion):
 
     def amplitude_moments(self) -> tuple[float, float, float, int]:
         """Σ|w_k|, Σ|w_k|‖ω_k‖, Σ|w_k|‖ω_k‖² and the number of features, first column."""
-        scale = self.space.kernel.frequency_scale(self.space.gammas[0])
-        moments, n_terms = torch.zeros(3, dtype=torch.float64), 0
-        for number, weights in self.live_blocks():
-            lengths = self.stream.block(number).frequencies.norm(dim=0).double() * scale
-            amplitudes = weights[:, 0].double().abs()
-            moments += torch.stack([(amplitudes * lengths**power).sum() for power in range(3)])
-            n_terms += len(amplitudes)
-        mass, first, second = moments.tolist()
-        return mass, first, second, n_terms
+        blocks = list(self.live_blocks())
+        # Every certificate asks, and the lengths take as long as scoring a few rows.
+        if self._moments is None or self._moments[0] != len(self.decays):
+            scale = self.space.kernel.frequency_scale(self.space.gammas[0])
+            moments = torch.zeros(3, dtype=torch.float64)
+            for number, weights in blocks:
+                frequencies = self.stream.block(number).frequencies
+                lengths = frequencies.square().sum(0).sqrt_().double() * scale
+                amplitudes = weights[:, 0].double().abs()
+                moments += torch.stack([(amplitudes * lengths**power).sum() for power in range(3)])
+            self._moments = (len(self.decays), *moments.tolist())
+        _, mass, first, second = self._moments
+        return mass, first, second, len(blocks) * self.n_features
 
     def curvature_estimates(self, columns: Tensor, iterations: int = 12) -> Tensor:
         """λ_max(Σ_k |w_k| ω_k ω_kᵀ) for many columns of one width, by power iteration: a little low, for tuning."""

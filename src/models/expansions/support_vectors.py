@@ -72,7 +72,7 @@ class SupportVectorSum(LiveExpansion):
         self._index: dict[int, int] = {}
         self._newest: tuple[Tensor, Tensor] | None = None
         self._live: tuple[Tensor, Tensor] | None = None
-        self._prepared: tuple[tuple[Tensor, Tensor], torch.dtype, KernelSum | GaussianSum] | None = None
+        self._prepared: dict[torch.dtype, tuple[tuple[Tensor, Tensor], KernelSum | GaussianSum]] = {}
         self._current = LiveSet(n_columns, space.dimension, space.dtype)
         self._taken_in = 0
 
@@ -145,15 +145,15 @@ class SupportVectorSum(LiveExpansion):
     def _ready(self, dtype: torch.dtype) -> KernelSum | GaussianSum:
         """The live part, prepared once for many evaluations."""
         vectors, weights = live = self.live()
-        if self._prepared is None or self._prepared[0] is not live or self._prepared[1] != dtype:
+        if dtype not in self._prepared or self._prepared[dtype][0] is not live:
             single = self.n_columns == 1 and self.space.kernel.name == "rbf"
             ready = (
                 GaussianSum(self.space.gammas[0], vectors, weights[:, 0], dtype)
                 if single
                 else KernelSum(self.space, vectors, weights, dtype)
             )
-            self._prepared = (live, dtype, ready)
-        return self._prepared[2]
+            self._prepared[dtype] = (live, ready)
+        return self._prepared[dtype][1]
 
     def _all_rows(self) -> Tensor:
         """All support vectors as one tensor; no rows for the zero function."""

@@ -42,11 +42,11 @@ def broken_by_noise(context: CheckContext, rows: np.ndarray, sizes: np.ndarray, 
 
 
 def broken_by_queries(
-    context: CheckContext, rows: np.ndarray, epsilon: float, norm: str, steps: int = 2, coordinates: int = 256
+    context: CheckContext, rows: np.ndarray, epsilon: float, norm: str, steps: int = 2, coordinates: int = 128
 ) -> np.ndarray:
     """Which rows a descent that sees only scores breaks inside the ball, (k,) bool.
 
-    The slope comes from differences of scores over (at most 256 random) coordinates; the steps share the radius.
+    The slope comes from differences of scores over (at most 128 random) coordinates; the steps share the radius.
     """
     from attacks import as_target
 

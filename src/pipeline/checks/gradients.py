@@ -103,17 +103,17 @@ def gradients_do_not_vanish(context: CheckContext) -> Verdict:
     target = as_target(context.model)
     if not callable(getattr(target, "scores_and_gradients", None)):
         return skipped("the model gives no gradients")
-    rows = context.spread(32)
-    _, gradients = target.scores_and_gradients(context.X[rows])
-    zero = int((~np.asarray(gradients).any(axis=1)).sum())
     during = {
         part.name: int(part.result.history["zero_gradients"])
         for part in context.parts
         if "zero_gradients" in part.result.history
     }
+    # An attack that counts has looked at every clean point itself.
+    rows = context.spread(0 if during else 32)
+    zero = int((~np.asarray(target.scores_and_gradients(context.X[rows])[1]).any(axis=1)).sum()) if len(rows) else 0
     evaluations = {part.name: int(part.result.gradient_evaluations.sum()) for part in context.parts}
     evidence = {"points": len(rows), "zero_at_clean_points": zero, "zero_during_attack": during}
-    share = max([zero / len(rows)] + [count / max(1, evaluations[name]) for name, count in during.items()])
+    share = max([zero / max(1, len(rows))] + [count / max(1, evaluations[name]) for name, count in during.items()])
     if share > 0.01:
         return failed(f"{share:.0%} of the gradients are exactly 0: the attack had nothing to follow", **evidence)
     if zero or any(during.values()):

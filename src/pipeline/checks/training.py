@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
 from pipeline.checks.registry import check
@@ -42,23 +43,24 @@ def epsilon_reaches_the_scores(context: CheckContext) -> Verdict:
     The published code of the method sums test scores without the decay, so that its adversarial term cannot reach the
     number it prints.
     """
-    settings = context.fresh_model().get_params(deep=False)
+    fresh = context.fresh_model()
+    settings = fresh.get_params(deep=False)
     if "epsilon" in settings:
-        return _kernel_machine(context, settings)
+        return _kernel_machine(context, fresh, settings)
     if "C_f" in settings:
-        return _linear_machine(context, settings)
+        return _linear_machine(context, fresh, settings)
     return skipped("the model has no epsilon")
 
 
-def _kernel_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
+def _kernel_machine(context: CheckContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
     from models import AdvSVM
 
     X, y = _small(context)
     # Several iterations: in the first one f = 0 and ε plays no part.
     small = {"batch_size": max(8, len(X) // 4), "passes": 1}
     epsilon = float(settings["epsilon"]) or 0.25
-    zero = _fit(context.fresh_model(epsilon=0.0, **small), X, y)
-    positive = _fit(context.fresh_model(epsilon=epsilon, **small), X, y)
+    zero = _fit(fresh.set_params(epsilon=0.0, **small), X, y)
+    positive = _fit(clone(fresh).set_params(epsilon=epsilon), X, y)
     known = AdvSVM().get_params(deep=False)
     shared = {name: value for name, value in settings.items() if name in known}
     natural = _fit(AdvSVM(**(shared | small | {"epsilon": 0.0})), X, y)
@@ -94,11 +96,11 @@ def _stray(context: CheckContext) -> float | None:
     return float(np.abs(last - scores).max(initial=0.0)) / scale if scale > 0 else 0.0
 
 
-def _linear_machine(context: CheckContext, settings: dict[str, Any]) -> Verdict:
+def _linear_machine(context: CheckContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
     X, y = _small(context)
     reach = float(settings["C_f"]) or 0.1
-    zero = np.asarray(_fit(context.fresh_model(C_f=0.0), X, y).scores(X))
-    moved = float(np.abs(np.asarray(_fit(context.fresh_model(C_f=reach), X, y).scores(X)) - zero).max())
+    zero = np.asarray(_fit(clone(fresh).set_params(C_f=0.0), X, y).scores(X))
+    moved = float(np.abs(np.asarray(_fit(clone(fresh).set_params(C_f=reach), X, y).scores(X)) - zero).max())
     evidence = {"rows": len(X), "C_f": reach, "largest_change": moved}
     # Another solution, not another rounding of the same one.
     if moved <= 1e-3 * float(np.abs(zero).max()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_WINDOW = 2048
+_WINDOW = 128
 
 
 def row_digests(X: np.ndarray) -> np.ndarray:
