@@ -80,7 +80,7 @@ class CarliniWagner(MinimumNormAttack):
         nearest = Nearest(problem, self.confidence)
         everything = np.arange(len(problem.X))
         restarted = np.zeros(len(problem.X), dtype=bool)
-        reach = 0.1 * problem.anchors.distances(problem.X, problem.signs)
+        reach = 0.25 * problem.anchors.distances(problem.X, problem.signs)
         if self.warm_start:
             walk(problem, nearest, problem.X, everything, self.warm_steps, reach)
             restarted |= self._restart(problem, nearest, reach)
