@@ -113,7 +113,8 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
                 run_id = runs.start(store, run_name(cfg), tags)
             log.info("%s  (run %s)", run_name(cfg), run_id[:8])
             results = Chain(cfg, _load_data(cfg), stages).run(keys)
-            bundle = RunBundle(store.folder / "pending" / keys.signature, run_id, run_name(cfg), store.uri, tags=tags)
+            waiting = store.folder / "pending" / keys.signature
+            bundle = RunBundle(waiting, run_id, run_name(cfg), store.uri, store.experiment, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
             winding_up()

@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.sync", description=main.__doc__)
     parser.add_argument("--folder", default="mlruns", help="the tracking folder (default: %(default)s)")
     parser.add_argument("--uri", help="a server's address, if it is not the one the runs were meant for")
-    parser.add_argument("--experiment", default="advsvm", help="its experiment (default: %(default)s)")
+    parser.add_argument("--experiment", help="an experiment there, if it is not the one the runs were meant for")
     parser.add_argument("settings", nargs="*", metavar="tracking.uri=…", help="the same, as for pipeline.run")
     options = parser.parse_args(argv)
     for setting in options.settings:
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def sync(folder: Path, uri: str | None = None, experiment: str = "advsvm") -> int:
+def sync(folder: Path, uri: str | None = None, experiment: str | None = None) -> int:
     """Upload what waits in ``folder``; returns 0 when nothing waits any more."""
     from pipeline.tracking.bundle import RunBundle, pending, send_pending
     from pipeline.tracking.store import open_store, take_credentials
@@ -44,16 +44,19 @@ def sync(folder: Path, uri: str | None = None, experiment: str = "advsvm") -> in
         print(f"{folder}: no run waits to be uploaded")
         return 0
     address = take_credentials(uri) if uri else None
-    for place in waiting if address else []:
+    destinations = set()
+    for place in waiting:
         bundle = RunBundle.read(place)
-        if bundle.uri != address:
-            bundle.uri = str(address)
+        meant = (bundle.uri, bundle.experiment)
+        bundle.uri, bundle.experiment = address or bundle.uri, experiment or bundle.experiment
+        if (bundle.uri, bundle.experiment) != meant:
             bundle.write()
+        destinations.add((bundle.uri, bundle.experiment))
     failures = []
-    for destination in sorted({RunBundle.read(place).uri for place in waiting}):
+    for destination, name in sorted(destinations):
         remote = destination if destination.startswith("http") else None
         try:
-            send_pending(open_store(SimpleNamespace(uri=remote, folder=str(folder), experiment=experiment)))
+            send_pending(open_store(SimpleNamespace(uri=remote, folder=str(folder), experiment=name)))
         except UserError as error:
             failures.append(str(error))
     left = len(pending(folder))

@@ -47,7 +47,7 @@ def add_run(store: TrackingStore, *overrides: str, checks: dict[str, str] | None
     cfg = compose_config(*overrides)
     signature = f"{abs(hash((overrides, tuple(metrics.items())))):040x}"[:40]
     run_id = runs.start(store, run_name(cfg), identity_tags(cfg, signature, "invented-sweep"))
-    bundle = RunBundle(store.folder / "pending" / signature, run_id, run_name(cfg), store.uri)
+    bundle = RunBundle(store.folder / "pending" / signature, run_id, run_name(cfg), store.uri, store.experiment)
     bundle.start_afresh()
     bundle.params = _params(cfg)
     bundle.tags = {f"check.{name}": status for name, status in (checks or {}).items()}

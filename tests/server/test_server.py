@@ -98,7 +98,7 @@ def test_a_server_that_dies_mid_run_loses_nothing(running: Server, tmp_path: Pat
     assert "Traceback" not in waiting.stderr
 
     running.start()
-    sent = run_cli("tracking.experiment=mid-run", module="pipeline.sync")
+    sent = run_cli(module="pipeline.sync")
     assert sent.returncode == 0, sent.stderr
     assert "1 uploaded, 0 waiting" in sent.stdout
     (run,) = _runs(running, "mid-run")

@@ -35,6 +35,7 @@ class RunBundle:
     run_id: str
     name: str
     uri: str  # of the store the run was started in, without credentials
+    experiment: str = "advsvm"  # its experiment there
     logged_at: int = field(default_factory=lambda: int(time.time() * 1000))  # ms; the same however often it is sent
     status: str = "FINISHED"
     params: dict[str, str] = field(default_factory=dict)
@@ -95,13 +96,15 @@ def upload(bundle: RunBundle, store: TrackingStore) -> None:
 def send_pending(store: TrackingStore) -> list[str]:
     """Send the bundles in the store's folder that were meant for it; returns the names of the runs that arrived.
 
+    A bundle belongs to a store by address and experiment.
+
     Bundles that another process is sending are left to it, and a failure is not ours to report: the bundle stays.
     """
     sent = []
     for folder in pending(store.folder):
         try:
             bundle = RunBundle.read(folder)
-            if bundle.uri != store.uri:
+            if (bundle.uri, bundle.experiment) != (store.uri, store.experiment):
                 continue
             with bundle.lock().acquire(timeout=0):
                 if (folder / _DOCUMENT).is_file():

@@ -32,6 +32,7 @@ class TrackingStore:
     """An opened store: its address and the experiment that takes our runs."""
 
     uri: str
+    experiment: str
     experiment_id: str
     folder: Path
 
@@ -61,7 +62,7 @@ def open_store(tracking: Any) -> TrackingStore:
         if not tracking.uri and not (folder / "mlflow.db").exists():
             _create_database(folder / "mlflow.db")
         experiment_id = _experiment(uri, tracking.experiment, None if tracking.uri else folder / "artifacts")
-    return TrackingStore(uri, experiment_id, folder)
+    return TrackingStore(uri, str(tracking.experiment), experiment_id, folder)
 
 
 def prepare(tracking: Any) -> tuple[Path, str]:
