@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,37 +9,19 @@ import pytest
 from omegaconf import OmegaConf
 from tracked_store import add_run
 
+from mlflow_server import Server, free_port
 from pipeline.report.__main__ import main
 from pipeline.tracking.store import open_store
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    store = [
-        "--backend-store-uri",
-        f"sqlite:///{tmp_path}/server.db",
-        "--artifacts-destination",
-        str(tmp_path / "files"),
-    ]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    process = subprocess.Popen(
-        command + store, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    address = f"http://127.0.0.1:{port}"
+    process = Server(f"sqlite:///{tmp_path}/server.db", tmp_path / "files", free_port())
     try:
-        for _ in range(180):
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=5)
-                break
-            except OSError:
-                time.sleep(1)
-        yield address
+        process.start()
+        yield process.uri
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
+        process.kill()
 
 
 @pytest.mark.slow
@@ -65,9 +40,7 @@ def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_p
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(SystemExit) as stop:
         main(["--tracking-uri", address, "--output", str(tmp_path)])
     assert stop.value.code == 1

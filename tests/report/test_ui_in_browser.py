@@ -5,18 +5,16 @@ The shared view relies on an undocumented tag of MLflow; this test is what the v
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from webdriver import Browser, missing
 
+from mlflow_server import Server, free_port
 from pipeline.tracking.view import table_link
 
 pytestmark = [
@@ -31,28 +29,12 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("ui")
     arguments = ("-m", "attack=fgsm,pgd", "tune=none", "evaluation.max_attacked=6")
     subprocess.run([sys.executable, "-m", "pipeline.run", *arguments], cwd=folder, check=True, timeout=200)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(
-        [*command, "--backend-store-uri", f"sqlite:///{folder}/mlruns/mlflow.db"],
-        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    base = f"http://127.0.0.1:{port}"
+    server = Server(f"sqlite:///{folder}/mlruns/mlflow.db", folder / "files", free_port())
     try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"{base}/health", timeout=2)
-                break
-            except OSError:
-                time.sleep(0.5)
-        yield base
+        server.start()
+        yield server.uri
     finally:
-        server.terminate()
-        server.wait(timeout=30)
+        server.kill()
 
 
 def test_the_runs_table_shows_models_attacks_and_accuracies(ui: str) -> None:
