@@ -102,25 +102,25 @@ class Attack(ABC):
         extra = None if reference is None else check_points(reference, self.dtype, self.box, "reference")
         if extra is not None and extra.shape[1] != points.shape[1]:
             raise ValueError(f"reference must have {points.shape[1]} columns like X, got {extra.shape[1]}")
-        scores, gradients = self._first_look(target, points)
-        scene = Scene(target, points, signs, check_scores(scores, len(points)), observer, extra, gradients)
+        scene = Scene(target, points, signs, check_scores(target.scores(points), len(points)), observer, extra)
+        if self.begins_at_clean:
+            self._look_ahead(scene)
         results = self._evaluate(scene, wanted)
         return results if several else results[0]
 
-    def _first_look(self, target: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Clean scores, and the gradients with them where the attack begins with those."""
-        if not self.begins_at_clean:
-            return target.scores(points), None
-        scores, gradients = np.empty(len(points)), np.empty_like(points)
-        for start in range(0, len(points), self.chunk_size):
+    def _look_ahead(self, scene: Scene) -> None:
+        """The gradients at the clean points, for every radius to come; and whether they come with the same scores."""
+        gradients = np.empty_like(scene.X)
+        for start in range(0, len(scene.X), self.chunk_size):
             rows = slice(start, start + self.chunk_size)
-            found, gradients[rows] = target.scores_and_gradients(points[rows])
-            scores[rows] = check_scores(found, len(points[rows]))
-        return scores, gradients
+            found, gradients[rows] = scene.target.scores_and_gradients(scene.X[rows])
+            doubt = np.abs(check_scores(found, len(scene.X[rows])) - scene.scores[rows])
+            scene.doubt = max(scene.doubt, float(doubt.max()))
+        scene.gradients = gradients
 
     @property
     def begins_at_clean(self) -> bool:
-        """Whether it first asks for the gradients at the clean points: the clean scores come with them."""
+        """Whether it first asks for the gradients at the clean points."""
         return False
 
     def _attack(
@@ -143,6 +143,7 @@ class Attack(ABC):
                 signs=scene.signs[rows],
                 margins=(scene.signs * scene.scores)[rows],
                 gradients=None if scene.gradients is None else scene.gradients[rows],
+                trusted=np.isfinite(scene.cushion_of_gradients),
                 rows=rows,
                 box=self.box,
                 epsilon=epsilon,
@@ -221,11 +222,11 @@ class FixedEpsilonAttack(Attack):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The points brought into ball and box, and their scores.
 
-        A row the attack itself saw standing by more than rounding is taken at its word, if its point was not moved;
-        whatever it claims to have broken is scored again.
+        A row the attack itself saw standing by more than rounding is taken at its word, if its point was not moved and
+        the scores that came with the gradients were the model's; whatever it claims to have broken is scored again.
         """
         inside = self._enforce(points, scene.X, epsilon)
-        asked = ~(margins > scene.cushion) & ~judged
+        asked = ~(margins > scene.cushion_of_gradients) & ~judged
         asked |= (torch.from_numpy(inside) != torch.from_numpy(points)).any(1).numpy()
         scores = scene.signs * margins
         if asked.any():

@@ -18,7 +18,8 @@ def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def distortions(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L2 and L∞ distance of every row of `points` from its row of `X`, in float64."""
-    delta = torch.from_numpy(points).double().sub_(torch.from_numpy(X))
+    # Out of place: double() hands float64 arrays back as they are, and these are the caller's.
+    delta = torch.sub(torch.from_numpy(points).double(), torch.from_numpy(X))
     return torch.linalg.vector_norm(delta, dim=1).numpy(), delta.abs_().amax(1).numpy()
 
 
@@ -69,15 +70,18 @@ def nearest_below_plane(
     index = np.arange(len(X))
     clean, t = X, np.zeros(len(X))
     squares = normals.astype(np.float64) ** 2
+    limits: np.ndarray | None = None  # a millionth of the way is as good as there
     for _ in range(iterations):
         here = z[index]
         gap = row_dots(normals, here) - offsets
         free = ((here > box[0]) | (normals < 0)) & ((here < box[1]) | (normals > 0))
         slope = (squares * free).sum(axis=1)
-        move = (gap > 1e-6 * np.abs(offsets)) & (slope > 0)
+        if limits is None:
+            limits = np.maximum(1e-6 * gap, 0.0)
+        move = (gap > limits) & (slope > 0)
         if not move.all():
             index, clean, normals, offsets = index[move], clean[move], normals[move], offsets[move]
-            squares, t, gap, slope = squares[move], t[move], gap[move], slope[move]
+            squares, t, gap, slope, limits = squares[move], t[move], gap[move], slope[move], limits[move]
             if len(index) == 0:
                 break
         t = np.minimum(t + gap / slope, 1e30)

@@ -41,7 +41,9 @@ class Problem:
         Known points of the other class.
     progress : callable (fraction, broken)
     gradients : ndarray (n, d), optional
-        Gradients of the clean points' scores, where the clean scores came with them.
+        Gradients of the clean points' scores, where they are known.
+    trusted : bool
+        The scores that come with gradients were seen to be the model's own.
     """
 
     target: Any
@@ -55,6 +57,7 @@ class Problem:
     anchors: Anchors
     progress: Callable[[float, int], None]
     gradients: np.ndarray | None = None
+    trusted: bool = False
     queries: np.ndarray = field(init=False)
     gradient_evaluations: np.ndarray = field(init=False)
 
@@ -104,8 +107,9 @@ class Probing:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        make = getattr(problem.target, "prober", None)
-        self._memory = make() if callable(make) else None
+        # Asked of the class: what stands in for another object must not hand out that object's answers.
+        offers = callable(getattr(type(problem.target), "prober", None))
+        self._memory = problem.target.prober() if offers else None
 
     def __call__(
         self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float

@@ -25,14 +25,22 @@ class Scene:
         scores: np.ndarray,
         observer: Observer | None,
         reference: np.ndarray | None,
-        gradients: np.ndarray | None = None,
     ) -> None:
         self.target, self.X, self.signs, self.scores = target, X, signs, scores
-        self.gradients = gradients
+        # Gradients of the clean scores, and how far the scores that came with them are from the model's own.
+        self.gradients: np.ndarray | None = None
+        self.doubt = 0.0
         self.observer, self.reference = observer, reference
         self.already = misclassified(scores, signs)
         self.cushion = 1e-6 * float(np.abs(scores).max())
         self.notes: list[str] = []
+
+    @property
+    def cushion_of_gradients(self) -> float:
+        """Margins beyond this stand by the scores that come with gradients; infinite where these are other scores."""
+        if self.gradients is None or self.doubt > 1e-3 * float(np.abs(self.scores).max()):
+            return float("inf")
+        return max(self.cushion, 8.0 * self.doubt)
 
     def anchors(self, box: tuple[float, float], seed: int) -> Anchors:
         """Points of either class: the attacked set's own, then the reference's, then guesses."""

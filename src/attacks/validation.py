@@ -47,6 +47,8 @@ def check_points(X: Any, dtype: str, box: tuple[float, float], name: str = "X") 
     if not (np.issubdtype(points.dtype, np.number) or points.dtype == bool):
         raise ValueError(f"{name} must hold numbers, got dtype {points.dtype}")
     points = np.ascontiguousarray(points, dtype=dtype)
+    if not points.flags.writeable:
+        points = points.copy()  # torch warns of arrays it could write to and must not
     if not np.isfinite(points).all():
         raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
     if points.min() < box[0] or points.max() > box[1]:
@@ -72,7 +74,7 @@ def check_labels(y: Any, n: int, classes: np.ndarray | None) -> np.ndarray:
 
 def check_scores(scores: Any, n: int) -> np.ndarray:
     """One finite score per row, as float64."""
-    values = np.asarray(scores, dtype=np.float64)
+    values = np.array(scores, dtype=np.float64)  # a copy: the model may keep its own
     if values.shape != (n,):
         raise ValueError(f"model must give one score per row, got shape {values.shape} for {n} rows")
     if not np.isfinite(values).all():

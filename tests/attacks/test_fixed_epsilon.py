@@ -136,6 +136,22 @@ def test_a_claimed_success_is_scored_again(fitted, digits):
     np.testing.assert_allclose(result.scores, result.clean_scores, atol=1e-6)
 
 
+class OtherScores(LinearModel):
+    """Gradients that come with scores of another function, as a rounded or a surrogate model's do."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = super().scores_and_gradients(X)
+        return scores + 0.2, gradients
+
+
+def test_scores_that_come_with_gradients_are_not_trusted_when_they_are_others():
+    model, X = OtherScores(np.array([1.0, 1.0]), -1.2), np.array([[0.6, 0.7], [0.55, 0.55], [0.9, 0.9]])
+    result = PGD(epsilon=0.06)(model, X, [1, 1, 1])
+    np.testing.assert_array_equal(result.already_misclassified, [False, True, False])
+    np.testing.assert_array_equal(result.success, [True, True, False])
+    np.testing.assert_allclose(result.scores, model.scores(result.examples), atol=1e-6)
+
+
 def test_points_moved_into_the_ball_are_scored_again(fitted, digits):
     class Far(PGD):
         def run(self, problem):

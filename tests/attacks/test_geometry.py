@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from attacks.geometry import linf_limits, nearest_below_plane, project_l2
+from attacks.geometry import distortions, linf_limits, nearest_below_plane, project_l2
 
 epsilons = st.floats(0.0, 1.0, allow_nan=False)
 
@@ -52,6 +52,19 @@ def test_the_nearest_point_below_a_plane_is_the_solution_of_the_quadratic_progra
         constraints={"type": "ineq", "fun": lambda v: offset - normal @ v, "jac": lambda v: -normal},
     )
     np.testing.assert_allclose(z, solved.x, atol=1e-5)
+
+
+def test_a_plane_close_by_is_reached():
+    """The way is short beside normal · x: what counts as there must be measured by the way."""
+    X = np.full((1, 784), 0.5)
+    z = nearest_below_plane(X, np.ones((1, 784)), np.array([392.0 - 1e-4]), (0.0, 1.0))
+    np.testing.assert_allclose(z.sum(), 392.0 - 1e-4, atol=1e-9)
+
+
+def test_distortions_leave_the_points_alone():
+    points, X = np.array([[1.0, 2.0]]), np.array([[0.5, 2.5]])
+    distortions(points, X)
+    np.testing.assert_array_equal(points, [[1.0, 2.0]])
 
 
 def test_vanishing_planes_do_not_overflow():

@@ -67,6 +67,11 @@ def test_float64_on_request(name, fitted, digits):
     single = ATTACKS[name](fitted("svc_rbf"), X, y)
     assert double.examples.dtype == np.float64
     assert single.examples.dtype == np.float32
+    for result in (double, single):
+        scores = fitted("svc_rbf").decision_function(result.examples)
+        np.testing.assert_allclose(result.scores, scores, atol=1e-5)
+        l2 = np.linalg.norm(result.examples.astype(np.float64) - X, axis=1)
+        np.testing.assert_allclose(result.distortion_l2, l2, atol=1e-6)
     assert double.robust_accuracy == pytest.approx(single.robust_accuracy, abs=0.051)
 
 
@@ -78,6 +83,14 @@ def test_observers_hear_of_progress_and_never_too_often(attack, fitted, digits):
     assert all(where[0] == "attack" and 0 <= where[1] <= where[2] for where, _ in heard)
     assert all(0 <= values["robust_accuracy"] <= 1 for _, values in heard)
     assert heard[-1][0][1] == heard[-1][0][2]
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_that_must_not_be_written_to_are_welcome(fitted, digits):
+    X = digits[2][:10].astype(np.float32)
+    X.flags.writeable = False
+    for attack in ATTACKS.values():
+        attack(fitted("support_vectors"), X, digits[3][:10])
 
 
 def test_attacks_leave_their_input_alone(fitted, digits):

@@ -143,6 +143,12 @@ def test_hinge_gradients_fail_13(make, judge):
     assert judge("13", make(model=broken.HingeGradient)).status == "fail"
 
 
+def test_a_few_masked_rows_fail_13(make, judge):
+    """A row without a slope leaves after one look, a healthy one takes every step: shares are of rows."""
+    check = judge("13", make(model=broken.FewDeadRows))
+    assert check.status == "fail"
+
+
 def test_a_budget_too_small_fails_14(make, judge):
     assert judge("14", make(by=PGD(epsilon=STRONG, steps=4, step_size=STRONG / 20))).status == "fail"
 

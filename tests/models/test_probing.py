@@ -92,6 +92,48 @@ def test_a_table_too_large_to_keep_is_not_kept(monkeypatch):
     assert prober._prober._rows is None
 
 
+def test_a_subclass_with_scores_of_its_own_is_asked_through_them():
+    class Negated(KernelSVC):
+        def scores(self, X):
+            return -super().scores(X)
+
+        def probe(self, X, coords, h):
+            return tuple(-part for part in super().probe(X, coords, h))
+
+    X, y = data()
+    model = Negated().fit(X, y)
+    for got, wanted in zip(model.prober().probe(X[:5], [0, 4], H), one_by_one(model, X[:5], [0, 4], H)):
+        np.testing.assert_allclose(got, wanted, atol=1e-9)
+
+
+def test_an_oversized_call_forgets(monkeypatch):
+    X, y = data()
+    prober = MODELS["doubly_stochastic"].fit(X, y).prober()
+    prober.probe(X[:5], [0], H)
+    monkeypatch.setattr(probing, "_MOST", 10)
+    prober.probe(X[:8], [0], H)
+    prober.keep(np.ones(8, dtype=bool))
+
+
+def test_kernel_values_never_exceed_one_far_from_the_origin():
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(200, 10)) + 1e4).astype(np.float32)
+    model = KernelSVC(gamma=0.1).fit(X, np.where(X[:, 0] > 1e4, 1, -1))
+    mass = float(model.expansion_.live()[1].abs().sum())
+    for scores in (model.scores(X), model.scores_and_gradients(X)[0], model.prober().probe(X, [0], 1e-3)[0][:, 0]):
+        assert np.abs(scores - model.intercept_).max() <= 1.01 * mass
+
+
+def test_scores_with_gradients_round_like_scores():
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 20)).astype(np.float32)
+    y = np.where((X[:, 0] > 0.5) ^ (rng.random(300) < 0.2), 1, -1)
+    model = KernelSVC(C=1e3, gamma=0.05).fit(X, y)
+    exact = KernelSVC(C=1e3, gamma=0.05).fit(X.astype(np.float64), y).scores(X.astype(np.float64))
+    alone, beside = model.scores(X), model.scores_and_gradients(X)[0]
+    assert np.abs(beside - exact).max() <= 3 * np.abs(alone - exact).max()
+
+
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), gamma=st.floats(1e-3, 20.0), zeros=st.integers(0, 6))
 def test_the_gaussian_sum_is_the_kernel_sum(seed, gamma, zeros):

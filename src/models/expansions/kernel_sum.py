@@ -56,8 +56,8 @@ class KernelSum:
 class GaussianSum:
     """One function f(x) = Σ_s w_s exp(-γ‖x - s‖²), laid out so that matrix products do nearly all of the work.
 
-    The exponent is itself one product, [2γx, -γ‖x‖², 1] · [s, 1, -γ‖s‖²], and so are gradient and score together,
-    (w∘k) [S, 1, ·], with the same table of support vectors. Between them only exp and the weights pass over the matrix.
+    The exponent is itself one product, [2γx, -γ‖x‖², 1] · [s, 1, -γ‖s‖²], and so is the gradient, (w∘k) [S, ·, ·], with
+    the same table of support vectors. Between them only exp and the weights pass over the matrix.
     Columns that are 0 in all support vectors take no part: on MNIST that is a quarter of the pixels, and both products
     shrink by it, exactly.
     """
@@ -79,7 +79,8 @@ class GaussianSum:
 
     def values(self, X: Tensor) -> Tensor:
         """k(x, s) for all pairs, shape (len(X), len(self))."""
-        return self.exponents_at(X).exp_()
+        # Rounding must not make a distance negative: far from the origin k would exceed 1 without bound.
+        return self.exponents_at(X).clamp_(max=0.0).exp_()
 
     def exponents_at(self, X: Tensor) -> Tensor:
         """-γ‖x - s‖² for all pairs, shape (len(X), len(self))."""
@@ -110,8 +111,10 @@ class GaussianSum:
         scores = torch.empty(len(X), 1, dtype=self.weights.dtype)
         gradients = torch.empty(len(X), 1, X.shape[1], dtype=self.weights.dtype)
         for rows in chunks(len(X), len(self), at_least=16):
-            pulled = self.values(X[rows]).mul_(self.weights) @ self.table
-            score = scores[rows] = pulled[:, -2:-1]
+            values = self.values(X[rows])
+            # A product of its own: a column of the next one would be a score, too, but rounds ten times as badly.
+            score = torch.mm(values, self.weights[:, None], out=scores[rows])
+            pulled = values.mul_(self.weights) @ self.table
             # 2γ Σ_s w_s k(x, s) (s - x), the two halves apart.
             gradient = torch.mul(X[rows], -2.0 * self.gamma * score, out=gradients[rows, 0])
             if self.columns is None:
@@ -165,7 +168,7 @@ class GaussianProber(Prober):
             return self.expansion.probe(X, coords, h)
         sums = torch.empty(len(X), tables.vectors.shape[1], dtype=torch.float64)
         for rows in chunks(len(X), len(self.ready)):
-            sums[rows] = (self.exponents[rows].exp().mul_(self.ready.weights) @ tables.vectors).double()
+            sums[rows] = (self.exponents[rows].clamp(max=0.0).exp_().mul_(self.ready.weights) @ tables.vectors).double()
         return tables.join(sums)
 
     def _keep(self, rows):

@@ -33,6 +33,7 @@ class Prober(ABC):
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """As `LiveExpansion.probe`. X may be anything; it is fast when few columns differ from the last call's."""
         if len(X) * self.width > _MOST:
+            self._rows = None
             return self.expansion.probe(X, coords, h)
         changed = self._changed(X)
         if changed is None:

@@ -23,7 +23,7 @@ def _inside(context: CheckContext, part: Part) -> Verdict:
     result = part.result
     low, high = getattr(part.attack, "box", (0.0, 1.0))
     # In torch, whose threads take a third of the time. NaN and infinity carry through to the distances.
-    delta = torch.from_numpy(np.asarray(result.examples)).double().sub_(torch.from_numpy(context.X))
+    delta = torch.sub(torch.from_numpy(np.asarray(result.examples)).double(), torch.from_numpy(context.X))
     l2, linf = torch.linalg.vector_norm(delta, dim=1).numpy(), delta.abs_().amax(1).numpy()
     outside = float(max(low - result.examples.min(), result.examples.max() - high, 0.0))
     claimed = max(np.abs(l2 - result.distortion_l2).max(), np.abs(linf - result.distortion_linf).max())

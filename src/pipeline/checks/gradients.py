@@ -108,12 +108,14 @@ def gradients_do_not_vanish(context: CheckContext) -> Verdict:
         for part in context.parts
         if "zero_gradients" in part.result.history
     }
-    # An attack that counts has looked at every clean point itself.
-    rows = context.spread(0 if during else 32)
+    attacked = int((~context.attacked.clean_wrong).sum())
+    begun = any(getattr(part.attack, "begins_at_clean", False) for part in context.parts if part.name in during)
+    # An attack that counts and begins at the clean points has looked at those it attacked itself.
+    rows = context.spread(0 if begun and attacked else 32)
     zero = int((~np.asarray(target.scores_and_gradients(context.X[rows])[1]).any(axis=1)).sum()) if len(rows) else 0
-    evaluations = {part.name: int(part.result.gradient_evaluations.sum()) for part in context.parts}
-    evidence = {"points": len(rows), "zero_at_clean_points": zero, "zero_during_attack": during}
-    share = max([zero / max(1, len(rows))] + [count / max(1, evaluations[name]) for name, count in during.items()])
+    evidence = {"points": len(rows), "zero_at_clean_points": zero, "attacked": attacked, "zero_during_attack": during}
+    # By rows, not by evaluations: a row without a slope cannot move and is looked at once, a healthy one at every step.
+    share = max([zero / max(1, len(rows))] + [count / max(1, attacked) for count in during.values()])
     if share > 0.01:
         return failed(f"{share:.0%} of the gradients are exactly 0: the attack had nothing to follow", **evidence)
     if zero or any(during.values()):
