@@ -99,6 +99,17 @@ def test_a_model_of_one_class_fails_09(make, judge):
     assert judge("09", make(model=broken.OneClass)).status == "fail"
 
 
+def test_an_attack_that_leaves_nothing_standing_passes_10_and_11(make, judge):
+    """An exception inside a check counts as a failure: no points to try must not raise one."""
+    everything = PGD(epsilon=1.0, steps=20)
+
+    def all_broken(attacked):
+        return replace(attacked, result=replace(attacked.result, success=np.ones_like(attacked.result.success)))
+
+    for number in ("05", "10", "11"):
+        assert judge(number, make(by=everything, alter=all_broken)).status == "pass"
+
+
 def test_masked_gradients_fail_10(make, judge):
     check = judge("10", make("attack.epsilon=0.3", model=broken.HingeGradient))
     assert check.status == "fail"
