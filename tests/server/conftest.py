@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from mlflow_server import Server, free_port
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "postgres-up.sh"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow_server import Server, free_port
 
+from mlflow_server import Server, free_port
 from pipeline.cache import entry as entries
 from runs import start, wait_until
 
