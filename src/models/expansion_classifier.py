@@ -10,7 +10,8 @@ from torch import Tensor
 from models.binary import BinaryClassifier
 from models.expansion_certificates import radii
 from models.expansions import LiveExpansion
-from models.model_prober import ModelProber, PlainProber
+from models.expansions.probing import ForgetfulProber
+from models.model_prober import ModelProber
 from models.training import to_tensor
 
 # Rows converted to a tensor at once.
@@ -48,12 +49,12 @@ class ExpansionClassifier(BinaryClassifier):
         even, odd = (torch.cat(which).numpy() for which in zip(*found))
         return even + self._offset + odd, even + self._offset - odd
 
-    def prober(self) -> ModelProber | PlainProber:
+    def prober(self) -> ModelProber | ForgetfulProber:
         """Answers `probe` for rows of which few columns change from call to call, without starting afresh."""
         check_is_fitted(self)
         # A subclass with scores of its own is asked through its own probe.
         own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in ("scores", "probe"))
-        return PlainProber(self) if own else ModelProber(self.expansion_, self._offset)
+        return ForgetfulProber(self) if own else ModelProber(self.expansion_, self._offset)
 
     def _radii(self, X, y, bound: str, quantity: float) -> np.ndarray:
         signs = self._signs(y)

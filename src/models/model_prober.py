@@ -1,7 +1,5 @@
 """A model's answers to coordinate-wise queries, numpy in and numpy out, with a memory of the last ones."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -31,17 +29,3 @@ class ModelProber:
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows of the last X, given as a mask, will be asked about from now on."""
         self._prober.keep(torch.from_numpy(rows))
-
-
-class PlainProber:
-    """The same for a model that is asked anew each time."""
-
-    def __init__(self, model: Any):
-        self._model = model
-
-    def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
-        """As the model's `probe`."""
-        return self._model.probe(X, coords, h)
-
-    def keep(self, rows: np.ndarray) -> None:
-        """There is nothing to keep."""

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from models import RBF, AdvSVM, KernelSVC, Laplacian
 from models.expansions import probing
-from models.expansions.kernel_sum import GaussianSum, KernelSum
+from models.expansions.gaussian_sum import GaussianSum
+from models.expansions.kernel_sum import KernelSum
 
 H = 1e-3
 

@@ -6,6 +6,7 @@ product over J alone: with 128 of 3,072 columns a 24th of the work.
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from torch import Tensor
 
@@ -77,14 +78,14 @@ class Prober(ABC):
 
 
 class ForgetfulProber:
-    """Asks the expansion each time: for what has no such table."""
+    """Asks an expansion, or a model, anew each time: for what has no such table."""
 
-    def __init__(self, expansion) -> None:
-        self.expansion = expansion
+    def __init__(self, asked: Any) -> None:
+        self.asked = asked
 
-    def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
-        """As `LiveExpansion.probe`."""
-        return self.expansion.probe(X, coords, h)
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[Any, Any]:
+        """As `asked.probe`."""
+        return self.asked.probe(X, coords, h)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: Any) -> None:
         """There is nothing to keep."""

@@ -19,8 +19,9 @@ from models.expansions.base import (
     row_norms,
     suffix_products,
 )
+from models.expansions.gaussian_sum import GaussianProber, GaussianSum
 from models.expansions.kernel_columns import KernelColumns
-from models.expansions.kernel_sum import GaussianProber, GaussianSum, KernelSum
+from models.expansions.kernel_sum import KernelSum
 from models.expansions.live_set import LiveSet
 from models.expansions.probing import ForgetfulProber
 
@@ -190,18 +191,8 @@ class SupportVectorSum(LiveExpansion):
 
     def probe(self, X, coords, h):
         ready = self._ready(self.space.dtype)
-        if isinstance(ready, GaussianSum) and len(ready):
-            return self._probe_rbf(ready, X, coords, h)
-        return self._probe_any(X, coords, h)
-
-    def _probe_rbf(self, ready: GaussianSum, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
-        tables = ready.tables(X, coords, h)
-        if tables is None:
-            return self._probe_any(X, coords, h)
-        sums = torch.empty(len(X), tables.vectors.shape[1], dtype=torch.float64)
-        for rows in chunks(len(X), len(ready)):
-            sums[rows] = (ready.values(X[rows]).mul_(ready.weights) @ tables.vectors).double()
-        return tables.join(sums)
+        found = ready.probe(X, coords, h) if isinstance(ready, GaussianSum) and len(ready) else None
+        return self._probe_any(X, coords, h) if found is None else found
 
     def prober(self):
         ready = self._ready(self.space.dtype)
