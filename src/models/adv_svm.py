@@ -15,15 +15,8 @@ from models.expansion_certificates import bounds_offered, global_quantity
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import EXPANSIONS, Expansion, KernelSpace, as_expansion, expansion_from_dict
 from models.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
-from models.training import (
-    Columns,
-    DivergenceWarning,
-    Observer,
-    PenaltyTooLargeWarning,
-    RowSource,
-    shuffled_batches,
-    train,
-)
+from models.rows import RowSource, shuffled_batches
+from models.training import Columns, DivergenceWarning, Observer, PenaltyTooLargeWarning, train
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

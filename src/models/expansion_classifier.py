@@ -12,7 +12,7 @@ from models.expansion_certificates import radii
 from models.expansions import LiveExpansion
 from models.expansions.probing import ForgetfulProber
 from models.model_prober import ModelProber
-from models.training import to_tensor
+from models.rows import to_tensor
 
 # Rows converted to a tensor at once.
 _ROWS = 16384

@@ -20,7 +20,8 @@ from models.adv_svm import AdvSVM
 from models.expansions import KernelSpace, LiveExpansion, as_expansion
 from models.expansions.random_features import RandomFeatureSum
 from models.kernels import as_kernel
-from models.training import Columns, Observer, RowSource, TrainingRecord, to_tensor, train
+from models.rows import RowSource, to_tensor
+from models.training import Columns, Observer, TrainingRecord, train
 
 # A constant step never settles, and all folds share their batches, so the last iterate can look good in every fold by
 # luck. Accuracy is the mean over this many last iterates.

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from models.expansions import LiveExpansion
-from models.training import to_tensor
+from models.rows import to_tensor
 
 
 class ModelProber:

@@ -15,7 +15,7 @@ from models.expansions import KernelSpace, SupportVectors
 from models.expansions.base import row_norms
 from models.grid_columns import assign_folds
 from models.kernels import RBF, squared_distances
-from models.training import to_tensor
+from models.rows import to_tensor
 
 
 class KernelSVC(ExpansionClassifier):

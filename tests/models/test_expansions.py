@@ -10,7 +10,8 @@ from models import AdvSVM
 from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
 from models.expansions.base import negligible
 from models.kernels import KERNELS, RBF
-from models.training import Columns, RowSource, shuffled_batches, train
+from models.rows import RowSource, shuffled_batches
+from models.training import Columns, train
 from oracles_models import kernel_matrix, naive_feature_training, naive_training
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]

@@ -7,7 +7,8 @@ from models import RBF, AdvSVM, DoublyStochastic, FixedFeatures, SupportVectors,
 from models.expansions import KernelSpace
 from models.grid import FoldScores, _choose
 from models.grid_columns import LATE_ITERATES, assign_folds, cross_validate_columns, fold_batches
-from models.training import Columns, RowSource, train
+from models.rows import RowSource
+from models.training import Columns, train
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
 every_model = pytest.mark.parametrize("expansion", EXPANSIONS, ids=lambda e: e.name)
