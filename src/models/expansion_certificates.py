@@ -11,7 +11,7 @@ from models import certificates
 from models.expansions import LiveExpansion
 from models.expansions.random_features import RandomFeatureSum
 from models.expansions.support_vectors import SupportVectorSum
-from models.rounding import UNIT32, EvaluationErrors, float32_kernel_allowance, rbf_evaluation_errors
+from models.rounding import UNIT32, EvaluationErrors, Sum, float32_kernel_allowance, rbf_evaluation_errors
 
 _UNIT = np.finfo(np.float64).eps / 2
 
@@ -92,7 +92,7 @@ def _after_conversion(radius: np.ndarray, X: Tensor) -> np.ndarray:
     """What is left when a float32 model rounds the row it is given and the attacked one, by a unit of their lengths."""
     if X.dtype == torch.float64:
         return radius
-    lengths = X.double().norm(dim=1).numpy()
+    lengths = _lengths(X)
     return np.maximum((radius - 2.01 * UNIT32 * lengths) / (1 + 2 * UNIT32), 0.0)
 
 
@@ -106,7 +106,7 @@ def _feature_errors(expansion: RandomFeatureSum, X: Tensor) -> tuple[EvaluationE
     """
     mass, first, second, n_terms = expansion.amplitude_moments()
     d = expansion.space.dimension
-    lengths = X.double().norm(dim=1).numpy()
+    lengths = _lengths(X)
     score = 2 * _UNIT * ((d + 4) * lengths * first + (n_terms + 16) * mass)
     gradient = 2 * _UNIT * ((d + 4) * lengths * second + (n_terms + d + 16) * first)
     errors = EvaluationErrors(score, gradient, 0.0)
@@ -122,24 +122,28 @@ def _kernel_errors(
 ) -> tuple[EvaluationErrors, float]:
     """Error bounds of an exact sum in float64, and what to allow float32 at any point."""
     vectors, weights = expansion.live()
-    points, coefficients = vectors.double().numpy(), weights[:, 0].numpy()
-    gamma = expansion.space.gammas[0]
+    reach = float(_lengths(vectors).max(initial=0.0))
+    terms = Sum(weights[:, 0].numpy(), reach, expansion.space.dimension)
+    lengths, gamma = _lengths(X), expansion.space.gammas[0]
     laplacian = expansion.space.kernel.name != "rbf"
     allowance = 0.0
     if X.dtype != torch.float64:
         norm = float(np.sqrt(squared_norm))
-        allowance = float32_kernel_allowance(points, coefficients, gamma, norm, laplacian=laplacian)
+        allowance = float32_kernel_allowance(terms, gamma, norm, laplacian=laplacian)
     if not laplacian:
-        return rbf_evaluation_errors(X.double().numpy(), points, coefficients, gamma, squared_norm, offset), allowance
+        return rbf_evaluation_errors(lengths, terms, gamma, squared_norm, offset), allowance
     # exp(-gamma r): an error e of r² is at most e / r of r, and pairs too close for that were computed from differences
     # (kernels.squared_distances), where r² is at least 1e4·eps of the squared lengths.
-    d = points.shape[1]
-    mass = float(np.abs(coefficients).sum())
-    reach = np.sqrt(np.square(points).sum(1).max(initial=0.0))
-    lengths = X.double().norm(dim=1).numpy() + reach
-    summing = (len(points) + 8) * 2 * _UNIT
-    kernel_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * lengths / 50 + summing
+    d = terms.dimension
+    mass = float(np.abs(terms.coefficients).sum())
+    summing = (len(terms.coefficients) + 8) * 2 * _UNIT
+    kernel_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * (lengths + reach) / 50 + summing
     gram_error = 2 * gamma * (d + 4) * np.sqrt(_UNIT) * 2 * reach / 50 + 2 * summing
     norm_error = float(np.sqrt(squared_norm + mass**2 * gram_error) - np.sqrt(squared_norm))
     score_error = mass * kernel_error + 4 * _UNIT * abs(offset)
     return EvaluationErrors(score_error, np.zeros(len(X)), norm_error), allowance
+
+
+def _lengths(rows: Tensor) -> np.ndarray:
+    """‖x‖₂ of every row in float64, without a copy of the rows."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()

@@ -16,8 +16,16 @@ class EvaluationErrors(NamedTuple):
     norm: float
 
 
+class Sum(NamedTuple):
+    """What rounding depends on in Σ_i a_i k(·, s_i): the coefficients (n,), the longest s_i and their dimension."""
+
+    coefficients: np.ndarray
+    reach: float
+    dimension: int
+
+
 def rbf_evaluation_errors(
-    X: np.ndarray, points: np.ndarray, coefficients: np.ndarray, gamma: float, squared_norm: float, offset: float = 0.0
+    lengths: np.ndarray, terms: Sum, gamma: float, squared_norm: float, offset: float = 0.0
 ) -> EvaluationErrors:
     """Error bounds for h(x) = Σ_i a_i exp(-gamma ‖x - s_i‖²) + offset, evaluated in float64 in the usual way.
 
@@ -27,24 +35,22 @@ def rbf_evaluation_errors(
 
     Parameters
     ----------
-    X : array of shape (n, d)
-    points : array of shape (n_points, d)
-    coefficients : array of shape (n_points,)
+    lengths : array of shape (n,)
+        ‖x‖ of the rows.
+    terms : Sum
     gamma : float
     squared_norm : float
         The computed aᵀKa, without the offset.
     offset : float
         Added to the scores.
     """
-    n_points, d = points.shape
-    reach = np.sqrt(np.einsum("ij,ij->i", points, points).max(initial=0.0))
-    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    mass = float(np.abs(coefficients).sum())
+    reach, d = terms.reach, terms.dimension
+    mass = float(np.abs(terms.coefficients).sum())
 
-    def kernel_error(length: np.ndarray) -> np.ndarray:
-        return 2 * _UNIT * (gamma * (d + 4) * (length + reach) ** 2 + 4)
+    def kernel_error(length: np.ndarray | float) -> np.ndarray:
+        return 2 * _UNIT * (gamma * (d + 4) * (np.asarray(length) + reach) ** 2 + 4)
 
-    summing = 2 * _UNIT * (n_points + 4)
+    summing = 2 * _UNIT * (len(terms.coefficients) + 4)
     score = mass * (kernel_error(lengths) + summing) + 4 * _UNIT * abs(offset)
     spread = 2 * gamma * mass * (lengths + reach)
     gradient = spread * (kernel_error(lengths) + summing + 2 * _UNIT * (d + 4))
@@ -52,9 +58,7 @@ def rbf_evaluation_errors(
     return EvaluationErrors(score, gradient, float(largest - np.sqrt(max(squared_norm, 0.0))))
 
 
-def float32_kernel_allowance(
-    points: np.ndarray, coefficients: np.ndarray, gamma: float, norm: float, *, laplacian: bool = False
-) -> float:
+def float32_kernel_allowance(terms: Sum, gamma: float, norm: float, *, laplacian: bool = False) -> float:
     """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, at any x whatever: an allowance, not a proof.
 
     Rounding errors are taken as independent with mean 0, so that a sum of d of them grows like √d (Higham & Mary 2019);
@@ -67,8 +71,7 @@ def float32_kernel_allowance(
     - The part from ‖x‖² is common to all terms and multiplies h, |h| ≤ ‖h‖; the others are independent: ‖a‖₂.
     - Summing n terms whose partial sums are at most Σ|a_i| adds √n units of that, and exp a few of each term.
     """
-    n_points, d = points.shape
-    reach = float(np.sqrt(np.einsum("ij,ij->i", points, points, dtype=np.float64).max(initial=0.0)))
+    coefficients, reach, d = terms
     sensitivity = 3 * gamma * reach / (100 * np.sqrt(UNIT32)) if laplacian else 9 * gamma * reach**2
     distances = (np.sqrt(d) + 4) * max(sensitivity, 3.4) * (float(np.linalg.norm(coefficients)) + norm)
-    return UNIT32 * (distances + (np.sqrt(n_points) + 8) * float(np.abs(coefficients).sum()))
+    return UNIT32 * (distances + (np.sqrt(len(coefficients)) + 8) * float(np.abs(coefficients).sum()))

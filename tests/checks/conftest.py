@@ -67,7 +67,7 @@ def context_of(
     attacked = attack(cfg, rows, trained) if by is None else attack_with(by, rows, trained)
     attacked = alter(attacked) if alter else attacked
     radii = np.asarray(trained.model.certified_radius(rows.X_test, rows.y_test))
-    return CheckContext(cfg, rows, tuned or Tuned(), trained, attacked, radii, by)
+    return CheckContext(cfg, rows, tuned or Tuned(), trained, radii, attacked, by)
 
 
 def attack_with(by: Any, data: Any, trained: Trained) -> Attacked:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from models.certificates import linear_radius, paper_radius, second_order_radius, sharp_radius
 from models.curvature import curvature_bound, curvature_bound_of_blocks, largest_eigenvalue_bound
-from models.rounding import rbf_evaluation_errors
+from models.rounding import Sum, rbf_evaluation_errors
 from oracles_certificates import NaiveMachine, lowest_margin
 
 machines = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.1, 1.0, 5.0]))
@@ -184,7 +184,8 @@ def test_rounding_bounds_cover_what_float64_really_loses():
     squared = (X**2).sum(1)[:, None] + (points**2).sum(1) - 2 * X @ points.T
     k = np.exp(-gamma * np.maximum(squared, 0))
     exact = np.exp(-gamma * ((X[:, None].astype(np.longdouble) - points) ** 2).sum(2)) @ a.astype(np.longdouble)
-    errors = rbf_evaluation_errors(X, points, a, gamma, squared_norm=1.0)
+    reach = float(np.linalg.norm(points, axis=1).max())
+    errors = rbf_evaluation_errors(np.linalg.norm(X, axis=1), Sum(a, reach, points.shape[1]), gamma, squared_norm=1.0)
     assert (np.abs(k @ a - exact) <= errors.score).all()
     assert errors.score.max() < 1e-10
     assert errors.norm > 0

@@ -125,11 +125,11 @@ def test_a_run_has_the_contracts_artifacts(client, experiments):
         assert not [n for n in names if n.endswith((".pkl", ".pickle", ".joblib", ".pt"))]
 
 
-def test_attacks_share_the_tuning_and_the_training(experiments):
+def test_attacks_share_tuning_training_and_certificates(experiments):
     """Order of execution: pgd computes, zoo reuses (or the other way round)."""
     for model in ("adv_svm_c", "adv_svm_d"):
         reuse = [r.data.tags["stage_reuse"] for r in experiments if r.data.tags["model"] == model]
-        assert sorted(reuse) == ["none", "tune,train"]
+        assert sorted(reuse) == ["none", "tune,train,certify"]
 
 
 def test_the_model_loads_as_pyfunc_and_predicts_as_recorded(swept, client, experiments):

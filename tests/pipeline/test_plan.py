@@ -39,6 +39,16 @@ def test_a_setting_changes_the_keys_from_its_own_stage_on(composed, override, fi
     assert same == [True] * cut + [False] * (len(STAGES) - cut)
 
 
+@pytest.mark.parametrize(("override", "first"), FIRST_CHANGED.items(), ids=FIRST_CHANGED)
+def test_certificates_belong_to_the_model_and_not_to_the_attack(composed, override, first):
+    before, after = plan(composed(), DATA), plan(composed(override), DATA)
+    assert (before.certify == after.certify) == (before.train == after.train)
+
+
+def test_without_checks_the_certificates_are_another_stage(composed):
+    assert plan(composed(), DATA).certify != plan(composed("checks=off"), DATA).certify
+
+
 def test_other_data_is_another_experiment(composed):
     before, after = plan(composed(), DATA), plan(composed(), "1" * 64)
     assert all(getattr(before, stage) != getattr(after, stage) for stage in STAGES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.context import CheckContext
 from pipeline.checks.parts import Part
 from pipeline.checks.registry import check
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, warned
+from pipeline.checks.base import Verdict, failed, passed, warned
+from pipeline.checks.context import CheckContext
 
 
 def judge(

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.context import CheckContext
 from pipeline.checks.parts import Part
 from pipeline.checks.registry import check
 

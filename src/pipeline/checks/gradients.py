@@ -6,24 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.context import CheckContext, ModelContext, evenly
 from pipeline.checks.parts import Part
-from pipeline.checks.registry import check
+from pipeline.checks.registry import check, model_check
 
 _TOLERANCE = 1e-3
 
 
-@check("01_gradient")
-def gradient_equals_finite_differences(context: CheckContext) -> Verdict:
+@model_check("01_gradient")
+def gradient_equals_finite_differences(context: ModelContext) -> Verdict:
     """∇f at 8 points against differences of scores: along its own direction, and coordinate by coordinate."""
-    from attacks import as_target
-
-    target = as_target(context.model)
-    if not callable(getattr(target, "scores_and_gradients", None)):
+    if context.sample_gradients is None:
         return skipped("the model gives no gradients")
-    X = context.X[context.spread(8)].astype(np.float64)
-    _, gradients = target.scores_and_gradients(X)
-    gradients = np.asarray(gradients, dtype=np.float64)
+    target = context.target
+    rows = evenly(np.arange(len(context.sample)), 8)
+    X, gradients = context.sample[rows].astype(np.float64), context.sample_gradients[rows]
     along, doubt = _along(target, X, gradients)
     coordinates = _by_coordinate(target, X, gradients)
     norms = np.linalg.norm(gradients, axis=1)
@@ -74,51 +72,59 @@ def _by_coordinate(target: Any, X: np.ndarray, gradients: np.ndarray) -> np.ndar
     return np.linalg.norm(estimated - stated, axis=1) / np.where(scale > 0, scale, 1.0)
 
 
-@check("02_deterministic")
-def scores_are_deterministic(context: CheckContext) -> Verdict:
-    """The same points, scored twice: equal bit for bit; and equal to what the attack was told."""
-    rows = context.spread(32)
-    X = context.X[rows]
-    first, second = (np.asarray(context.model.scores(X)) for _ in range(2))
-    told = context.attacked.result.clean_scores[rows]
-    scale = float(np.abs(first).max(initial=0.0)) or 1.0
-    evidence = {
-        "points": len(rows),
-        "largest_difference": float(np.abs(first - second).max(initial=0.0)),
-        "largest_difference_to_attack": float(np.abs(first - told).max(initial=0.0)),
-    }
+@model_check("02_deterministic")
+def scores_are_deterministic(context: ModelContext) -> Verdict:
+    """The same points, scored twice: equal bit for bit."""
+    first, second = context.sample_scores, np.asarray(context.model.scores(context.sample))
+    evidence = {"points": len(first), "largest_difference": float(np.abs(first - second).max(initial=0.0))}
     if not np.array_equal(first, second):
         return failed("scoring the same points twice gives different scores", **evidence)
-    # Other batch shapes round differently.
-    if not evidence["largest_difference_to_attack"] <= 1e-4 * scale:
-        return failed("the scores the attack saw are not the model's", **evidence)
     return passed("scores are deterministic", **evidence)
 
 
-@check("13_zero_gradients")
-def gradients_do_not_vanish(context: CheckContext) -> Verdict:
-    """A gradient of exactly 0 is the sign of a masked loss (a hinge beyond its margin) or of a constant model."""
-    from attacks import as_target
+@check("02_deterministic")
+def the_attack_saw_the_same_scores(context: CheckContext) -> Verdict:
+    """Scores of attacked points are what the attack was told."""
+    rows = context.spread(16)
+    scores = np.asarray(context.model.scores(context.X[rows]))
+    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
+    apart = float(np.abs(scores - context.attacked.result.clean_scores[rows]).max(initial=0.0))
+    # Other batch shapes round differently.
+    if not apart <= 1e-4 * scale:
+        return failed("the scores the attack saw are not the model's", largest_difference_to_attack=apart)
+    return passed("the attack saw the model's scores", largest_difference_to_attack=apart)
 
-    target = as_target(context.model)
-    if not callable(getattr(target, "scores_and_gradients", None)):
+
+@model_check("13_zero_gradients")
+def gradients_do_not_vanish(context: ModelContext) -> Verdict:
+    """A gradient of exactly 0 is the sign of a masked loss (a hinge beyond its margin) or of a constant model."""
+    gradients = context.sample_gradients
+    if gradients is None:
         return skipped("the model gives no gradients")
+    zero = int((~gradients.any(axis=1)).sum())
+    evidence = {"points": len(gradients), "zero_at_clean_points": zero}
+    if zero:
+        return failed(f"{zero / len(gradients):.0%} of the gradients at clean points are exactly 0", **evidence)
+    return passed("no gradient is 0", **evidence)
+
+
+@check("13_zero_gradients")
+def the_attack_had_slopes_to_follow(context: CheckContext) -> Verdict:
+    """The same of the gradients that the attack met on its way, where it counts them."""
     during = {
         part.name: int(part.result.history["zero_gradients"])
         for part in context.parts
         if "zero_gradients" in part.result.history
     }
+    if not during:
+        return skipped("the attack counts no gradients")
     attacked = int((~context.attacked.clean_wrong).sum())
-    begun = any(getattr(part.attack, "begins_at_clean", False) for part in context.parts if part.name in during)
-    # An attack that counts and begins at the clean points has looked at those it attacked itself.
-    rows = context.spread(0 if begun and attacked else 32)
-    zero = int((~np.asarray(target.scores_and_gradients(context.X[rows])[1]).any(axis=1)).sum()) if len(rows) else 0
-    evidence = {"points": len(rows), "zero_at_clean_points": zero, "attacked": attacked, "zero_during_attack": during}
+    evidence = {"attacked": attacked, "zero_during_attack": during}
     # By rows, not by evaluations: a row without a slope cannot move and is looked at once, a healthy one at every step.
-    share = max([zero / max(1, len(rows))] + [count / max(1, attacked) for count in during.values()])
+    share = max(count / max(1, attacked) for count in during.values())
     if share > 0.01:
         return failed(f"{share:.0%} of the gradients are exactly 0: the attack had nothing to follow", **evidence)
-    if zero or any(during.values()):
+    if any(during.values()):
         return warned("some gradients are exactly 0", **evidence)
     return passed("no gradient is 0", **evidence)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned, worst
+from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
 from pipeline.checks.challenges import broken_by, broken_by_noise, broken_by_queries, judge, wrong
+from pipeline.checks.context import CheckContext
 from pipeline.checks.parts import Part
 from pipeline.checks.registry import check
 
@@ -114,10 +115,10 @@ def _against_gradients(context: CheckContext, part: Part) -> Verdict:
     return passed(f"PGD-L2 breaks what {part.name} broke within the cap ({len(rows)} points tried)", **evidence)
 
 
-def _pgd_at(cap: float, steps: int = 20) -> Any:
+def _pgd_at(cap: float) -> Any:
     from attacks import PGD
 
-    return PGD(epsilon=cap, norm="l2", steps=steps, step_size=cap / 5)
+    return PGD(epsilon=cap, norm="l2", steps=10, step_size=cap / 4)
 
 
 @check("11_noise")
@@ -158,7 +159,7 @@ def minimum_norm_attacks_are_near(context: CheckContext) -> Verdict:
 def _near(context: CheckContext, part: Part) -> Verdict:
     failures = 0 if part.capped else int((~part.result.success).sum())
     told = any("no adversarial example" in note for note in part.result.notes)
-    rows = context.promising(part.standing(context.cap), 32)
+    rows = context.promising(part.standing(context.cap), 16)
     missed = int(broken_by(_pgd_at(context.cap), context, rows).sum())
     evidence: dict[str, Any] = {f"{part.name}_unsuccessful": failures, "l2_cap": context.cap}
     if failures and not told:

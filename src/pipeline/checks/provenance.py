@@ -6,14 +6,15 @@ import re
 
 import numpy as np
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped, warned
-from pipeline.checks.registry import check
+from pipeline.checks.base import Verdict, failed, passed, skipped, warned
+from pipeline.checks.context import ModelContext
+from pipeline.checks.registry import model_check
 
 _FEW = 0.01
 
 
-@check("19_data")
-def train_and_test_are_disjoint(context: CheckContext) -> Verdict:
+@model_check("19_data")
+def train_and_test_are_disjoint(context: ModelContext) -> Verdict:
     """Checksum and split ids are recorded, and no test row is a training row: neither by id nor by content."""
     data = context.data
     if not re.fullmatch(r"[0-9a-f]{64}", data.fingerprint or ""):
@@ -42,8 +43,8 @@ def train_and_test_are_disjoint(context: CheckContext) -> Verdict:
     return passed("checksum and split ids recorded, train and test disjoint", **evidence)
 
 
-@check("20_tuning")
-def tuning_never_touched_test_rows(context: CheckContext) -> Verdict:
+@model_check("20_tuning")
+def tuning_never_touched_test_rows(context: ModelContext) -> Verdict:
     """The rows the grid was given, recorded one by one when it ran, are the training rows and nothing else."""
     if not context.cfg.tune.enabled:
         return skipped("tune=none: nothing was tuned")

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from pipeline.checks.base import CheckContext, Verdict, failed, passed, skipped
-from pipeline.checks.registry import check
+from pipeline.checks.base import Verdict, failed, passed, skipped
+from pipeline.checks.context import ModelContext, evenly
+from pipeline.checks.registry import model_check
 
 _ROWS = 64
 _COLUMNS = 64
 
 
-@check("18_refit", level="full")
-def refit_gives_identical_weights(context: CheckContext) -> Verdict:
+@model_check("18_refit", level="full")
+def refit_gives_identical_weights(context: ModelContext) -> Verdict:
     """Trained again with the same seed: every stored array is equal bit for bit."""
     again = _fit(context.fresh_model(), context.data.X_train, context.data.y_train)
     stored, fresh = (_weights(model) for model in (context.model, again))
@@ -36,8 +37,8 @@ def _weights(model: Any) -> dict[str, np.ndarray]:
     return {name: array for name, array in model.get_state()[1].items() if not name.startswith("curve.")}
 
 
-@check("21_epsilon_term")
-def epsilon_reaches_the_scores(context: CheckContext) -> Verdict:
+@model_check("21_epsilon_term")
+def epsilon_reaches_the_scores(context: ModelContext) -> Verdict:
     """On a small set: ε = 0 is Natural bit for bit, ε > 0 changes the scores, and scores are those of the last iterate.
 
     The published code of the method sums test scores without the decay, so that its adversarial term cannot reach the
@@ -52,7 +53,7 @@ def epsilon_reaches_the_scores(context: CheckContext) -> Verdict:
     return skipped("the model has no epsilon")
 
 
-def _kernel_machine(context: CheckContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
+def _kernel_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
     from models import AdvSVM
 
     X, y = _small(context)
@@ -86,17 +87,17 @@ def _kernel_machine(context: CheckContext, fresh: Any, settings: dict[str, Any])
     return passed("epsilon=0 is Natural bit for bit, and epsilon>0 changes the scores", **evidence)
 
 
-def _stray(context: CheckContext) -> float | None:
+def _stray(context: ModelContext) -> float | None:
     """Relative distance between the model's scores and the last of its staged scores."""
     if not hasattr(context.model, "staged_scores"):
         return None
-    X = context.X[context.spread(16)]
-    last, scores = np.asarray(context.model.staged_scores(X))[-1], np.asarray(context.model.scores(X))
+    scores = context.sample_scores
+    last = np.asarray(context.model.staged_scores(context.sample))[-1]
     scale = float(np.abs(last).max(initial=0.0))
     return float(np.abs(last - scores).max(initial=0.0)) / scale if scale > 0 else 0.0
 
 
-def _linear_machine(context: CheckContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
+def _linear_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
     X, y = _small(context)
     reach = float(settings["C_f"]) or 0.1
     zero = np.asarray(_fit(clone(fresh).set_params(C_f=0.0), X, y).scores(X))
@@ -108,10 +109,10 @@ def _linear_machine(context: CheckContext, fresh: Any, settings: dict[str, Any])
     return passed("C_f>0 changes the scores (a linear machine has no epsilon)", **evidence)
 
 
-def _small(context: CheckContext) -> tuple[np.ndarray, np.ndarray]:
+def _small(context: ModelContext) -> tuple[np.ndarray, np.ndarray]:
     """A few training rows of both classes, and of their pixels those that vary most: the solvers cost up to d³."""
     y = context.data.y_train
-    chosen = [context.spread(_ROWS // 2, np.flatnonzero(y == label)) for label in np.unique(y)]
+    chosen = [evenly(np.flatnonzero(y == label), _ROWS // 2) for label in np.unique(y)]
     rows = np.sort(np.concatenate(chosen))
     X = np.asarray(context.data.X_train[rows])
     columns = np.sort(np.argsort(-X.var(axis=0), kind="stable")[:_COLUMNS])

@@ -14,6 +14,7 @@ from pipeline.cache import StageStore
 from pipeline.data import Dataset
 from pipeline.progress import watch
 from pipeline.stages.attack import Attacked, attack
+from pipeline.stages.certify import Certified, certify
 from pipeline.stages.evaluate import Evaluated, evaluate
 from pipeline.stages.plan import Plan, surrogate_config
 from pipeline.stages.train import Trained, train
@@ -35,7 +36,7 @@ class Results:
 
 
 class Chain:
-    """tune → train → attack → evaluate on loaded data, with progress and a line per stage."""
+    """tune → train → certify → attack → evaluate on loaded data, with progress and a line per stage."""
 
     def __init__(self, cfg: DictConfig, data: Dataset, stages: StageStore):
         self.cfg, self.data, self.stages = cfg, data, stages
@@ -47,6 +48,13 @@ class Chain:
         tuned, trained = self._model(cfg, keys)
         for message in [*data.notes, *tuned.messages, *trained.messages]:
             log.info("  note    %s", message)
+        certified = self._stage(
+            "certify",
+            keys.certify,
+            lambda observer: certify(cfg, data, tuned, trained),
+            Certified.from_entry,
+        )
+        self._say("certify", certified.seconds)
         surrogate = None
         if keys.surrogate is not None:
             log.info("  surrogate %s", cfg.surrogate.name)
@@ -61,7 +69,7 @@ class Chain:
         evaluated = self._stage(
             "evaluate",
             keys.evaluate,
-            lambda observer: evaluate(cfg, data, tuned, trained, attacked),
+            lambda observer: evaluate(cfg, data, tuned, trained, certified, attacked),
             Evaluated.from_entry,
         )
         return Results(data, tuned, trained, attacked, evaluated, self.reused)

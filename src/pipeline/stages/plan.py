@@ -24,6 +24,7 @@ class Plan:
 
     tune: str
     train: str
+    certify: str
     attack: str
     evaluate: str
     surrogate: Plan | None = None
@@ -36,7 +37,8 @@ class Plan:
     @property
     def entries(self) -> dict[str, str]:
         """Stage → key of everything the run may load or leave behind."""
-        return {"tune": self.tune, "train": self.train, "attack": self.attack, "evaluate": self.evaluate}
+        names = ("tune", "train", "certify", "attack", "evaluate")
+        return {name: getattr(self, name) for name in names}
 
 
 def checks_level(cfg: DictConfig) -> str:
@@ -90,13 +92,18 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     attack = stage_key(
         "attack", attack_settings, train, ("models", own_model, "attacks", own_attack, "pipeline.stages.attack")
     )
+    # Which attack it is decides nothing here but whether there are checks at all.
+    checked = {"checks": checks_level(cfg) != "off"}
+    certify_code = ("models", own_model, "attacks", "pipeline.checks", "pipeline.stages.certify")
+    certify = stage_key("certify", checked, train, certify_code)
     # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
     judged = {name: value for name, value in _plain(cfg.evaluation).items() if not name.startswith("max_attacked")}
-    evaluation = {"evaluation": judged, "checks": checks_level(cfg), "strict": cfg.strict}
+    evaluation = {"evaluation": judged, "checks": checks_level(cfg), "strict": cfg.strict, "certified": certify}
     code = ["models", "attacks", "pipeline.checks", "pipeline.stages.bracket", "pipeline.stages.evaluate"]
     if cfg.evaluation.convergence:
         code.append("pipeline.experiments.convergence")
-    return Plan(tune, train, attack, stage_key("evaluate", evaluation, attack, tuple(code)), surrogate)
+    evaluate = stage_key("evaluate", evaluation, attack, tuple(code))
+    return Plan(tune, train, certify, attack, evaluate, surrogate)
 
 
 def _home(node: DictConfig) -> str:
