@@ -83,6 +83,19 @@ def test_norm_recursion_equals_the_gram_matrix_norm(seed, C, step, penalty):
     assert np.sqrt(live.squared_norm()) == pytest.approx(record.norms[-1, 0], rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_norm_in_blocks_is_that_of_the_whole_gram_matrix(kernel, monkeypatch):
+    monkeypatch.setattr("models.expansions.base.CHUNK", 1)
+    X, signs = problem(n=900, seed=4)
+    where = space(kernel=kernel)
+    live, _ = fit(SupportVectors(), X, signs, shuffled_batches(900, 100, 1, 0), one_column(penalty=0.3), where)
+    vectors, weights = live.live()
+    assert len(vectors) > 512
+    gram = kernel_matrix(kernel, vectors.numpy(), vectors.numpy(), GAMMA)
+    weights = weights[:, 0].numpy()
+    assert live.squared_norm() == pytest.approx(weights @ gram @ weights, rel=1e-12)
+
+
 @pytest.mark.parametrize("expansion", EXPANSIONS)
 @pytest.mark.parametrize("passes", [1, 2])
 def test_short_windows_change_nothing(expansion, passes, monkeypatch):

@@ -220,11 +220,17 @@ class SupportVectorSum(LiveExpansion):
     def squared_norm(self) -> float:
         """‖f‖² = wᵀKw of the first column, from the Gram matrix in float64."""
         vectors, weights = (part.double() for part in self.live())
-        image = torch.zeros(len(vectors), 1, dtype=torch.float64)
-        for rows in chunks(len(vectors), len(vectors)):
-            squared = self.space.squared_distances(vectors[rows], vectors)
-            image[rows] = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0]) @ weights[:, :1]
-        return float((image * weights[:, :1]).sum().clamp(min=0.0))
+        weights, norms = weights[:, 0], row_norms(vectors)
+        total = 0.0
+        for rows in chunks(len(vectors), len(vectors), at_least=256):
+            right = slice(rows.start, None)
+            squared = self.space.squared_distances(vectors[rows], vectors[right], norms[rows], norms[right])
+            # K is symmetric: what lies to the right of the diagonal block stands for its mirror image, too.
+            counted = weights[right].clone()
+            counted[rows.stop - rows.start :] *= 2
+            image = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0]) @ counted
+            total += float(weights[rows] @ image)
+        return max(total, 0.0)
 
     def staged_scores(self, X):
         vectors = self._all_rows()
