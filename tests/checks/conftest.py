@@ -67,7 +67,8 @@ def context_of(
     attacked = attack(cfg, rows, trained) if by is None else attack_with(by, rows, trained)
     attacked = alter(attacked) if alter else attacked
     radii = np.asarray(trained.model.certified_radius(rows.X_test, rows.y_test))
-    return CheckContext(cfg, rows, tuned or Tuned(), trained, radii, attacked, by)
+    correct = np.asarray(trained.model.predict(rows.X_test) == rows.y_test)
+    return CheckContext(cfg, rows, tuned or Tuned(), trained, correct, radii, attacked, by)
 
 
 def attack_with(by: Any, data: Any, trained: Trained) -> Attacked:

@@ -60,6 +60,31 @@ class HingeGradient(Wrapped):
         return scores, np.where((np.abs(scores) > margin)[:, None], 0.0, gradients)
 
 
+class DeadAtOnePoint(Wrapped):
+    """No gradient at ``point``."""
+
+    point = None
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        dead = (np.asarray(X) == (0 if self.point is None else self.point)).all(axis=1)
+        return scores, np.where(dead[:, None], 0.0, gradients)
+
+
+class OutOfMemoryOnce(Wrapped):
+    """Its first gradient at a few points does not fit into memory."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.refused = False
+
+    def scores_and_gradients(self, X):
+        if len(X) == 16 and not self.refused:
+            self.refused = True
+            raise MemoryError("no room")
+        return self.model.scores_and_gradients(X)
+
+
 class FewDeadRows(Wrapped):
     """No gradient for the twentieth of all points with the largest score."""
 

@@ -9,6 +9,7 @@ import oracles_broken as broken
 import pytest
 
 from attacks import FGSM, PGD, CarliniWagner
+from pipeline.checks import challenges
 from pipeline.data.digests import row_digests
 from pipeline.stages.tune import Tuned, tune
 
@@ -124,7 +125,14 @@ def test_a_black_box_stronger_than_gradients_fails_10(make, judge):
     blind = replace(honest, trained=replace(honest.trained, model=broken.HingeGradient(honest.model)))
     check = judge("10", blind)
     assert check.status == "fail"
-    assert "PGD-L2 misses" in check.message
+    assert "gradients miss" in check.message
+
+
+@pytest.mark.parametrize("attacked", [91, 2163, 100_000])
+def test_a_few_tried_points_can_fail_however_many_were_attacked(attacked):
+    """A tolerance in points of accuracy is more than all that were tried once the test set is large."""
+    statuses = [challenges.judge("PGD", n, 16, attacked, tolerance=0.01).status for n in (0, 1, 3, 16)]
+    assert statuses == ["pass", "warn", "fail", "fail"]
 
 
 def test_an_idle_attack_is_beaten_by_noise_11(make, judge):
@@ -185,6 +193,20 @@ def test_a_certificate_ten_percent_too_large_fails_16(make, judge, kind):
     check = judge("16", make(kind, model=broken.InflatedCertificate))
     assert check.status == "fail"
     assert check.evidence["beaten_by_search"] > 0
+
+
+@pytest.mark.parametrize("kind", ["model/expansion=support_vectors", "model/expansion=doubly_stochastic", "model=svc"])
+def test_a_certificate_too_large_fails_16_where_one_class_is_rare(make, judge, kind):
+    """The points between the classes give the check its power: a rare class must not hide them."""
+    digits = make().data
+    negative, positive = (np.flatnonzero(side) for side in (digits.y_test < 0, digits.y_test > 0))
+    rows = np.insert(np.tile(negative, 3), [20, 21, 22, 23], positive[:4])
+    data = replace(digits, X_test=digits.X_test[rows], y_test=digits.y_test[rows], test_ids=digits.test_ids[rows])
+    context = make(kind, model=broken.InflatedCertificate, data=data)
+    assert (context.sample_scores < 0).all()
+    check = judge("16", context)
+    assert check.status == "fail"
+    assert check.evidence["near_boundary"] == 4
 
 
 def test_an_example_inside_its_radius_fails_16(make, judge):

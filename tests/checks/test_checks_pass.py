@@ -40,6 +40,14 @@ def test_honest_minimum_norm_runs_pass(make, attack):
     assert {check.id: check.status for check in checks}["12_minimum_norm"] in ("pass", "warn")
 
 
+@pytest.mark.parametrize("cap", [1.0, 2.0])
+@pytest.mark.parametrize("model", ["model=svc", "model/expansion=doubly_stochastic"])
+def test_an_honest_black_box_does_not_look_like_masked_gradients(make, judge, model, cap):
+    check = judge("10", make("attack=zoo", "attack.max_queries=20000", model, f"evaluation.l2_cap={cap}"))
+    assert check.evidence["tried"] >= 8
+    assert check.status in ("pass", "warn")
+
+
 @pytest.mark.parametrize("cap", ["null", "0.5"])
 def test_an_honest_suite_passes_everything(make, cap):
     short = ("attack.attacks.zoo.max_queries=3000", "attack.attacks.cw.steps=20", "evaluation.max_attacked=30")

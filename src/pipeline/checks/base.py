@@ -15,6 +15,11 @@ class Check:
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it failed by an exception of its own, which another attempt may not meet."""
+        return "exception" in self.evidence
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -42,20 +42,23 @@ def no_search_beats_the_certificate(context: ModelContext) -> Verdict:
     evidence: dict[str, Any] = {"certified_points": int((radii > 0).sum())}
     if not (radii > 0).any():
         return skipped("no point has a positive certified radius", **evidence)
-    X, y, claimed = _challenge(context, radii)
+    X, y, claimed, near = _challenge(context, radii)
     distances = _nearest(context, X, y)
     ratios = distances / np.where(claimed > 0, claimed, np.nan)
     inside = int((distances < claimed * (1 - 1e-4)).sum())
     finite = ratios[np.isfinite(ratios)]
-    evidence |= {"challenged": len(X), "beaten_by_search": inside}
+    evidence |= {"challenged": len(X), "near_boundary": near, "beaten_by_search": inside}
     evidence["smallest_distance_over_radius"] = float(finite.min()) if finite.size else None
     if inside:
         return failed(f"a search beats {inside} of {len(X)} certificates it went for", **evidence)
     return passed(f"no adversarial example inside a certified radius ({len(X)} certificates challenged)", **evidence)
 
 
-def _challenge(context: ModelContext, radii: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eight test points with the smallest positive radius, and four points made to lie near the boundary."""
+def _challenge(context: ModelContext, radii: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Eight test points with the smallest positive radius and up to four made to lie near the boundary: X, y, radii.
+
+    The last value counts the points that were made.
+    """
     positive = np.flatnonzero(radii > 0)
     rows = positive[np.argsort(radii[positive], kind="stable")[:8]]
     X, y = [np.asarray(context.data.X_test[rows])], [context.data.y_test[rows]]
@@ -65,18 +68,20 @@ def _challenge(context: ModelContext, radii: np.ndarray) -> tuple[np.ndarray, np
         X.append(made[0])
         y.append(made[1])
         claimed.append(np.asarray(context.model.certified_radius(*made), dtype=np.float64))
-    return np.concatenate(X), np.concatenate(y), np.concatenate(claimed)
+    near = 0 if made is None else len(made[0])
+    return np.concatenate(X), np.concatenate(y), np.concatenate(claimed), near
 
 
 def _near_boundary(context: ModelContext, count: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Points between the classes, on the positive side of the boundary by 1 % of a typical margin, and their class."""
-    scores = context.sample_scores
-    above, below = (evenly(np.flatnonzero(side), count) for side in (scores > 0, scores <= 0))
+    # Sides by prediction, from all test points: a small sample may miss a rare class.
+    positive = (context.data.y_test == context.model.classes_[1]) == context.correct
+    above, below = (evenly(np.flatnonzero(side), count) for side in (positive, ~positive))
     pairs = min(len(above), len(below))
     if pairs == 0:
         return None
-    start, stop = (context.sample[side[:pairs]].astype(np.float64) for side in (above, below))
-    wanted = 0.01 * float(np.median(np.abs(scores)))
+    start, stop = (np.asarray(context.data.X_test[side[:pairs]], dtype=np.float64) for side in (above, below))
+    wanted = 0.01 * float(np.median(np.abs(context.sample_scores)))
     low, width = np.zeros(pairs), 1.0
     # Two rounds of 16 steps along each segment, each in one scoring, instead of eight halvings.
     for _ in range(2):

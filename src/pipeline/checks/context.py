@@ -23,12 +23,16 @@ _SAMPLE = 16
 
 @dataclass(frozen=True)
 class ModelContext:
-    """The configuration and the stages up to the trained model and its certified radii, whatever the attack."""
+    """The configuration and the stages up to the trained model, whatever the attack.
+
+    Of all test points: whether the model gets them right (``correct``) and their certified radii.
+    """
 
     cfg: DictConfig
     data: Dataset
     tuned: Tuned
     trained: Trained
+    correct: np.ndarray
     radii: np.ndarray
 
     @property

@@ -101,11 +101,22 @@ def gradients_do_not_vanish(context: ModelContext) -> Verdict:
     gradients = context.sample_gradients
     if gradients is None:
         return skipped("the model gives no gradients")
-    zero = int((~gradients.any(axis=1)).sum())
-    evidence = {"points": len(gradients), "zero_at_clean_points": zero}
-    if zero:
-        return failed(f"{zero / len(gradients):.0%} of the gradients at clean points are exactly 0", **evidence)
+    zero = _vanished(gradients)
+    if zero.any():
+        # One of a few says nothing about one in a hundred: ask more points.
+        X = context.data.X_test
+        more = np.ascontiguousarray(X[evenly(np.arange(len(X)), 256)])
+        zero = _vanished(context.target.scores_and_gradients(more)[1])
+    evidence = {"points": len(zero), "zero_at_clean_points": int(zero.sum())}
+    if zero.mean() > 0.01:
+        return failed(f"{zero.mean():.0%} of the gradients at clean points are exactly 0", **evidence)
+    if zero.any():
+        return warned("some gradients at clean points are exactly 0", **evidence)
     return passed("no gradient is 0", **evidence)
+
+
+def _vanished(gradients: np.ndarray) -> np.ndarray:
+    return np.logical_not(np.asarray(gradients).any(axis=1))
 
 
 @check("13_zero_gradients")

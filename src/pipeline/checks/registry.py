@@ -96,8 +96,11 @@ def run_check(entry: Registered, context: CheckContext, level: str = "full", of_
     if len(answers) == 1:
         return answers[0]
     verdict = worst([Verdict(answer.status, answer.message, answer.evidence) for answer in answers])
-    seconds = round(sum(answer.evidence.get("seconds", 0.0) for answer in answers), 4)
-    return Check(entry.id, verdict.status, verdict.message, verdict.evidence | {"seconds": seconds})
+    summed = {"seconds": round(sum(answer.evidence.get("seconds", 0.0) for answer in answers), 4)}
+    traces = [answer.evidence["exception"] for answer in answers if answer.stopped]
+    if traces:
+        summed["exception"] = "\n".join(traces)
+    return Check(entry.id, verdict.status, verdict.message, verdict.evidence | summed)
 
 
 def _ask(id: str, question: Callable[[Any], Verdict], context: ModelContext) -> Check:

@@ -34,8 +34,8 @@ class Certified:
         return float(sum(check.evidence["seconds"] for check in self.checks))
 
     def to_entry(self) -> Entry:
-        """As a cache entry."""
-        values = {"checks": [asdict(check) for check in self.checks], "seconds": self.seconds}
+        """As a cache entry, without the checks that an exception stopped: they will be asked again."""
+        values = {"checks": [asdict(check) for check in self.checks if not check.stopped], "seconds": self.seconds}
         return Entry(values, {"correct": self.correct, "radii": self.radii})
 
     @classmethod
@@ -50,5 +50,5 @@ def certify(cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained) -> C
     started = time.perf_counter()
     correct = np.asarray(trained.model.predict(data.X_test) == data.y_test)
     radii = np.asarray(trained.model.certified_radius(data.X_test, data.y_test), dtype=np.float64)
-    checks = check_model(ModelContext(cfg, data, tuned, trained, radii), checks_level(cfg))
+    checks = check_model(ModelContext(cfg, data, tuned, trained, correct, radii), checks_level(cfg))
     return Certified(correct, radii, checks, time.perf_counter() - started)

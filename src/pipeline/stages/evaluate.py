@@ -62,7 +62,7 @@ def evaluate(
     }
     if tuned.cv_accuracy is not None:
         metrics["cv_accuracy"] = tuned.cv_accuracy
-    context = CheckContext(cfg, data, tuned, trained, radii, attacked)
+    context = CheckContext(cfg, data, tuned, trained, certified.correct, radii, attacked)
     started = time.perf_counter()
     checks = run_checks(context, checks_level(cfg), certified.checks)
     # Of all checks in the run's list, also of those that an earlier run of the same model has paid for.

@@ -14,6 +14,9 @@ _TUNED = ("C", "step")
 # What may differ without changing a number.
 _NO_RESULT = ("name", "cache_mb", "chunk_size")
 
+# `tune` records the digests of the rows it saw, `certify` compares them.
+_DIGESTS = "pipeline.data.digests"
+
 # Attacks that search long for every single example.
 _COSTLY = ("attacks.CarliniWagner", "attacks.ZOO", "attacks.Suite")
 
@@ -78,7 +81,10 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     own_model, own_attack = _home(cfg.model), _home(cfg.attack)
     if cfg.tune.enabled:
         tune = stage_key(
-            "tune", {"model": fixed, "tune": tune_settings}, fingerprint, ("models", own_model, "pipeline.stages.tune")
+            "tune",
+            {"model": fixed, "tune": tune_settings},
+            fingerprint,
+            ("models", own_model, "pipeline.stages.tune", _DIGESTS),
         )
     else:
         tune = fingerprint
@@ -94,7 +100,7 @@ def plan(cfg: DictConfig, fingerprint: str) -> Plan:
     )
     # Which attack it is decides nothing here but whether there are checks at all.
     checked = {"checks": checks_level(cfg) != "off"}
-    certify_code = ("models", own_model, "attacks", "pipeline.checks", "pipeline.stages.certify")
+    certify_code = ("models", own_model, "attacks", "pipeline.checks", "pipeline.stages.certify", _DIGESTS)
     certify = stage_key("certify", checked, train, certify_code)
     # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
     judged = {name: value for name, value in _plain(cfg.evaluation).items() if not name.startswith("max_attacked")}
