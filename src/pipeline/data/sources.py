@@ -135,12 +135,28 @@ def from_registry(package: Package, folder: Path, scratch: Path, progress: Progr
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:
-    """Unpack into `folder`; members that would leave it, and links out of it, are refused."""
+    """Unpack files and folders into `folder`; anything else (links, devices) and names that leave it are refused."""
+    # Not extractall(filter="data"): Python has it from 3.11.4 on, Debian 12 comes with 3.11.2.
+    root = folder.resolve()
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            for member in tar:
+                place = (root / member.name).resolve()
+                if not place.is_relative_to(root) or not (member.isfile() or member.isdir()):
+                    raise SourceError(f"{archive.name} holds {member.name!r}, which is refused")
+                _unpack_member(tar, member, place)
     except (tarfile.TarError, EOFError) as error:
         raise SourceError(f"{archive.name} cannot be unpacked ({error})") from error
+
+
+def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    held = tar.extractfile(member)
+    if held is None:
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with held, place.open("wb") as out:
+        shutil.copyfileobj(held, out)
 
 
 def _unpack(unpack: Callable[[Path, Path], None], held: Path, folder: Path, source: str) -> None:
