@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,8 +189,8 @@ def test_the_original_s_files_are_used_when_given(settings, tmp_path, big_mnist)
     ],
 )
 def test_wrong_settings_are_named(settings, tmp_path, monkeypatch, changes, message):
-    # Ten million rows need 31 GB: a full disk would be named first.
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 0, 2**40))
+    # A wrong total is named also where the disk is full.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0 if "total" in changes else 2**40))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.bin").write_bytes(b"short")
     (tmp_path / "empty").mkdir()

@@ -137,6 +137,7 @@ def _verified(home: Path) -> dict[str, Any] | None:
 def _build(
     home: Path, pair: tuple[int, int], n_train: int, origin: dict[str, Path], held: Obtained, progress: Progress | None
 ) -> dict[str, Any]:
+    source = _windows(pair, n_train, origin, held)  # a wrong setting is named before a full disk
     partial = home.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed job left
     needed = 4 * n_train * infimnist.N_PIXELS
@@ -150,7 +151,7 @@ def _build(
 
         def pixels() -> Iterator[np.ndarray]:
             done = 0
-            for window in _windows(pair, n_train, origin, held):
+            for window in source:
                 ids.append(window.rows)
                 digits.append(window.digits)
                 done += len(window.rows)
@@ -171,10 +172,10 @@ def _build(
 
 
 def _windows(pair: tuple[int, int], n_train: int, origin: dict[str, Path], held: Obtained) -> Iterator[Window]:
+    """The rows, read or generated as they are asked for; the settings are checked at once."""
     if "path" in origin:
-        for window in windows(origin["path"], pair, n_train):
-            yield Window(window.rows + infimnist.N_TEST, window.digits, window.pixels)
-        return
+        read = windows(origin["path"], pair, n_train)
+        return (Window(window.rows + infimnist.N_TEST, window.digits, window.pixels) for window in read)
     try:
         deformations = infimnist.original(origin["fields"], origin["tangents"]) if origin else infimnist.stand_in()
     except (ValueError, OSError) as error:
@@ -186,7 +187,9 @@ def _windows(pair: tuple[int, int], n_train: int, origin: dict[str, Path], held:
     ids = (infimnist.N_TEST + infimnist.N_TRAIN * np.arange(blocks)[:, None] + chosen).reshape(-1)[:n_train]
     if ids[-1] > infimnist.LAST_OF_MNIST8M:
         raise UserError(f"dataset.total: MNIST8M holds only {135 * len(chosen)} images of {pair[0]} and {pair[1]}")
-    for start in range(0, n_train, _WINDOW):
-        part = ids[start : start + _WINDOW]
+
+    def window(part: np.ndarray) -> Window:
         digits = labels[(part - infimnist.N_TEST) % infimnist.N_TRAIN].astype(np.int64)
-        yield Window(part, digits, infimnist.examples(part, images, deformations))
+        return Window(part, digits, infimnist.examples(part, images, deformations))
+
+    return (window(ids[start : start + _WINDOW]) for start in range(0, n_train, _WINDOW))
