@@ -7,9 +7,11 @@ BENCH_STAMP := $(VENV)/.installed-bench
 SERVER_STAMP := $(VENV)/.installed-server
 PORT ?= 5000
 PYTEST := $(BIN)/python -m pytest
+# make test COVERAGE=1 also says how much of src/ the tests reach.
+COVERED := $(if $(COVERAGE),--cov=src --cov-report=term:skip-covered)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run ui test test-slow test-survival test-slurm test-server test-browser lint format bench report data clean
+.PHONY: help setup run ui test test-slow test-survival test-slurm test-server test-browser fuzz lint format wheel bench report data clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -32,16 +34,17 @@ $(SERVER_STAMP): $(STAMP)
 setup: $(STAMP) ## make .venv
 
 run: $(STAMP) ## the sweep of the README on the embedded digits
-	@$(BIN)/python -m pipeline.run -m model=adv_svm_c,adv_svm_d attack=pgd,zoo
+	@$(BIN)/python -m pipeline.run -m model=natural,svc,adv_svm_c,adv_svm_d attack=pgd,zoo
 
 ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
+	@echo "all runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=results"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
 
-test: $(STAMP) ## the fast tests
-	@$(PYTEST) -q -m "not slow and not network and not realdata and not survival and not server and not browser"
+test: $(STAMP) ## the fast tests, one process per core
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadfile $(COVERED) -m "not slow and not network and not realdata and not survival and not server and not browser"
 
 test-slow: $(STAMP) ## slow and real-data tests (fetches data)
-	@$(PYTEST) -q -m "slow or realdata or network"
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadfile -m "slow or realdata or network"
 
 test-survival: $(STAMP) ## kills, full disks, jobs that go wrong
 	@$(PYTEST) -q -m survival tests/survival
@@ -55,14 +58,26 @@ test-server: $(SERVER_STAMP) ## the tracking server with PostgreSQL on loopback 
 test-browser: $(STAMP) ## UI and report in headless Chromium
 	@$(PYTEST) -q -m browser
 
+fuzz: $(STAMP) ## random command lines and files for MINUTES=5; every case prints its seed
+	@$(BIN)/python scripts/fuzz.py $(or $(MINUTES),5) $(SEED)
+
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check src tests benchmarks
 	@$(BIN)/ruff format --check src tests benchmarks
 	@$(BIN)/mypy
 
-format: $(STAMP) ## let ruff mend what it can
+format: $(STAMP) ## let ruff put right what it can
 	@$(BIN)/ruff check --fix src tests benchmarks
 	@$(BIN)/ruff format src tests benchmarks
+
+wheel: $(STAMP) ## build sdist and wheel, check them, run one experiment from the wheel in a clean environment
+	@rm -rf dist build/wheel-venv
+	@$(BIN)/python -m build -q
+	@$(BIN)/twine check --strict dist/*
+	@$(PYTHON) -m venv build/wheel-venv
+	@build/wheel-venv/bin/pip install -q --disable-pip-version-check dist/*.whl 2>&1 | grep -v '^WARNING' || true
+	@cd build/wheel-venv && bin/advsvm attack=fgsm tracking.folder=mlruns hydra.run.dir=outputs && bin/advsvm-report tracking.folder=mlruns output=reports
+	@rm -rf build/wheel-venv
 
 bench: $(BENCH_STAMP) ## peers side by side; one JSON line each
 	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done

@@ -12,10 +12,10 @@ from timing import report
 from pipeline import schema
 from pipeline.data import load_dataset
 from pipeline.paths import conf_dir
-from pipeline.stages.attack import attack
-from pipeline.stages.certify import certify
-from pipeline.stages.evaluate import evaluate
-from pipeline.stages.train import train
+from pipeline.stages.attack import Attack
+from pipeline.stages.certify import Certify
+from pipeline.stages.evaluate import Evaluate
+from pipeline.stages.train import Train
 from pipeline.stages.tune import Tuned
 
 RANDOM, EXACT = "adv_svm_d", "adv_svm_d_exact"
@@ -37,11 +37,11 @@ def measure(dataset: str, model: str, method: str) -> None:
     """One run's stages after training; of several repetitions the least disturbed."""
     cfg = configuration(f"dataset={dataset}", f"model={model}", f"attack={method}")
     data, tuned = load_dataset(cfg.dataset), Tuned()
-    trained = train(cfg, data, tuned)
-    attacked = min((attack(cfg, data, trained) for _ in range(REPEATS)), key=lambda a: a.seconds)
-    certified = min((certify(cfg, data, tuned, trained) for _ in range(REPEATS)), key=lambda c: c.checks_seconds)
+    trained = Train(cfg).run(data, tuned)
+    attacked = min((Attack(cfg).run(data, trained) for _ in range(REPEATS)), key=lambda a: a.seconds)
+    certified = min((Certify(cfg).run(data, tuned, trained) for _ in range(REPEATS)), key=lambda c: c.checks_seconds)
     seconds = min(
-        evaluate(cfg, data, tuned, trained, certified, attacked).metrics["checks_seconds"] for _ in range(REPEATS)
+        Evaluate(cfg).run(data, tuned, trained, certified, attacked).metrics["checks_seconds"] for _ in range(REPEATS)
     )
     report(
         "checks",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from runs import ENVIRONMENT
+from warm_start import warm_python
 
 # Waiting threads sleep: spinning ones starve each other when several tests or jobs share the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -21,15 +23,6 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
     """Run ``python -m pipeline.run …`` as a user would, in a folder of its own."""
 
     def run(*arguments: str, module: str = "pipeline.run", cwd: Path | None = None, timeout: float = 240, **env: str):
-        own = ("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
-        return subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            cwd=cwd or tmp_path,
-            env=environment | env,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        return warm_python().run(module, arguments, cwd or tmp_path, ENVIRONMENT | env, timeout)
 
     return run

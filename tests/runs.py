@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,8 @@ def start(*arguments: str, cwd: Path, module: str = "pipeline.run", **env: str) 
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Tests that were started in the background or with nohup ignore signals, and their children would inherit that.
+        preexec_fn=lambda: [signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)],
     )
 
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from .anchors import Anchors
-from .geometry import distortions, linf_limits, project_l2
-from .problem import Found, Problem, misclassified
-from .result import AttackResult, capped
-from .scene import Observer, Progress, Scene, Search
+from .boundary import Anchors
+from .constraints import Constraints
+from .geometry import Limit, distortions, linf_limits, project_l2, row_distances, rows_of
+from .multiclass import ManyClasses
+from .problem import AttackState, Observer, Problem, Progress, Records, RunResult, misclassified, shared
+from .result import AttackResult, capped, joined
 from .targets import as_target, has_gradients
-from .validation import check_box, check_count, check_epsilon, check_labels, check_points, check_scores
+from .threat import Threat
+from .validation import (
+    Unattackable,
+    check_box,
+    check_count,
+    check_epsilon,
+    check_labels,
+    check_norm,
+    check_points,
+    check_scores,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +37,10 @@ class Attack(ABC):
 
     Parameters
     ----------
-    box : (float, float)
-        Smallest and largest pixel value.
+    box : (float, float), or a pair of arrays (d,)
+        Smallest and largest value of the features.
+    constraints : Constraints, optional
+        What else the attacker cannot do.
     chunk_size : int
         Rows attacked at once: bounds the memory of the attack's own state. Results do not depend on it.
     dtype : {"float32", "float64"}
@@ -34,13 +48,17 @@ class Attack(ABC):
     random_state : int
     """
 
-    box: tuple[float, float] = (0.0, 1.0)
+    box: tuple[Any, Any] = (0.0, 1.0)
+    constraints: Constraints | None = None
     chunk_size: int = 512
     dtype: str = "float32"
     random_state: int = 0
 
     name: ClassVar[str] = "attack"
     needs_gradients: ClassVar[bool] = True
+    needs_scores: ClassVar[bool] = True
+    costly: ClassVar[bool] = False  # searches long for every single example
+    bounded: ClassVar[bool]
 
     def __post_init__(self) -> None:
         check_box(self.box)
@@ -50,11 +68,15 @@ class Attack(ABC):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
 
     @abstractmethod
-    def run(self, problem: Problem) -> Found:
+    def threat(self, l2_cap: float = math.inf) -> Threat:
+        """What its result speaks about: its own ball, or L2 at `l2_cap` if it has none."""
+
+    @abstractmethod
+    def run(self, problem: Problem) -> RunResult:
         """Attack the rows of one chunk, all of them correctly classified."""
 
     @abstractmethod
-    def _evaluate(self, scene: Scene, epsilons: list[float] | None) -> list[AttackResult]:
+    def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
         """Results for every epsilon, in the order given."""
 
     def __call__(
@@ -65,6 +87,7 @@ class Attack(ABC):
         epsilons: float | Sequence[float] | None = None,
         observer: Observer | None = None,
         reference: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
     ) -> Any:
         """Attack every row of X.
 
@@ -82,14 +105,29 @@ class Attack(ABC):
             ``observer("attack", step, total, robust_accuracy=...)``, at most about a hundred times per epsilon.
         reference : ndarray (m, d), optional
             More points (training rows, say) among which to look for points of the other class.
+        targets : ndarray (n,), optional
+            Labels to reach: a row is broken when its target is predicted, not when any wrong label is. With more than
+            two classes ``scores`` of the result are margins: of y against its strongest rival, or of the target.
 
         Returns
         -------
         AttackResult, or a list of them when `epsilons` is a sequence
         """
         target = as_target(model)
+        if isinstance(target, ManyClasses):
+            return self._by_class(target, X, y, epsilons, observer, reference, targets)
+        if targets is not None:
+            # Of two classes, to reach one is to leave the other.
+            known = np.asarray(getattr(target, "classes_", (-1, 1)))
+            check_labels(targets, len(X), getattr(target, "classes_", None))
+            y = np.where(np.asarray(targets) == known[0], known[1], known[0])
+        if self.needs_scores and getattr(target, "labels_only", False):
+            raise Unattackable(
+                f"model {type(model).__name__} gives labels only, but {type(self).__name__} needs scores: "
+                "use HopSkipJump or give the model decision_function"
+            )
         if self.needs_gradients and not has_gradients(target):
-            raise ValueError(
+            raise Unattackable(
                 f"model {type(model).__name__} gives scores only, but {type(self).__name__} needs gradients: "
                 "use a black-box attack (ZOO) or give the model scores_and_gradients"
             )
@@ -102,21 +140,97 @@ class Attack(ABC):
         extra = None if reference is None else check_points(reference, self.dtype, self.box, "reference")
         if extra is not None and extra.shape[1] != points.shape[1]:
             raise ValueError(f"reference must have {points.shape[1]} columns like X, got {extra.shape[1]}")
-        scene = Scene(target, points, signs, check_scores(target.scores(points), len(points)), observer, extra)
+        scores = check_scores(target.scores(points), len(points))
+        state = AttackState(target, points, signs, scores, observer, extra, self._limits(points))
         if self.begins_at_clean:
-            self._look_ahead(scene)
-        results = self._evaluate(scene, wanted)
+            self._look_ahead(state)
+        results = self._evaluate(state, wanted)
         return results if several else results[0]
 
-    def _look_ahead(self, scene: Scene) -> None:
+    def _by_class(
+        self,
+        target: ManyClasses,
+        X: np.ndarray,
+        y: np.ndarray,
+        epsilons: float | Sequence[float] | None,
+        observer: Observer | None,
+        reference: np.ndarray | None,
+        targets: np.ndarray | None,
+    ) -> Any:
+        """The rows of each label (or target) against that class alone: a margin like any other."""
+        points = check_points(X, self.dtype, self.box)
+        if np.shape(y) != (len(points),) or (targets is not None and np.shape(targets) != (len(points),)):
+            raise ValueError(f"y and targets must have shape ({len(points)},) to match X")
+        codes = target.codes(y, "y") if targets is None else target.codes(targets, "targets")
+        others = points if reference is None else np.concatenate([points, np.asarray(reference, dtype=points.dtype)])
+        found, places = [], []
+        for number, code in enumerate(np.unique(codes)):
+            rows = np.flatnonzero(codes == code)
+            signs = np.full(len(rows), 1 if targets is None else -1)
+            watch = shared(observer, number, len(np.unique(codes)))
+            result = self(target.against(int(code)), points[rows], signs, epsilons, watch, others)
+            found.append(result if isinstance(result, list) else [result])
+            places.append(rows)
+        order = np.argsort(np.concatenate(places))
+        merged = [joined([results[k] for results in found], order) for k in range(len(found[0]))]
+        return merged if epsilons is not None and np.ndim(epsilons) > 0 else merged[0]
+
+    def _limits(self, X: np.ndarray) -> tuple[Limit, Limit]:
+        """Smallest and largest values of the features: two numbers, or arrays (n, d) where rows or features differ."""
+        lowest, highest = (np.asarray(limit, dtype=X.dtype) for limit in self.box)
+        if self.constraints is not None:
+            return self.constraints.limits(X, lowest, highest)
+        if lowest.ndim or highest.ndim:
+            return np.broadcast_to(lowest, X.shape).copy(), np.broadcast_to(highest, X.shape).copy()
+        return float(self.box[0]), float(self.box[1])
+
+    def _whole(self, state: AttackState, points: np.ndarray, rows: np.ndarray, threat: Threat) -> np.ndarray:
+        """Bring whole numbers and categories in order, then change them one at a time while that lowers the margin."""
+        constraints = self.constraints
+        if constraints is None or not constraints.discrete or len(rows) == 0:
+            return points
+        X, low, high = state.X[rows], rows_of(state.limits[0], rows), rows_of(state.limits[1], rows)
+        assert isinstance(low, np.ndarray)
+        assert isinstance(high, np.ndarray)
+        if threat.norm == "linf" and threat.bounded:
+            low, high = linf_limits(X, threat.epsilon, (low, high))
+
+        def within(candidates: np.ndarray, place: Any = slice(None)) -> np.ndarray:
+            return row_distances(candidates.astype(np.float64) - X[place], threat.norm) <= threat.epsilon
+
+        def descend(i: int, point: np.ndarray, margin: float) -> tuple[np.ndarray, float]:
+            while margin > 0:
+                others = [*constraints.neighbours(point, X[i], low[i], high[i])]
+                others = [other for other in others if within(other[None], slice(i, i + 1))[0]]
+                if not others:
+                    break
+                found = state.signs[rows[i]] * state.scores_at(np.stack(others), np.full(len(others), rows[i]))
+                if found.min() >= margin:
+                    break
+                point, margin = others[found.argmin()], float(found.min())
+            return point, margin
+
+        # Two starts: what the attack found, rounded, and that with the whole numbers and categories of the clean point.
+        snapped = constraints.snap(points[rows], X, low, high, within)
+        unchanged = constraints.snap(points[rows], X, low, high, lambda candidates: np.zeros(len(rows), dtype=bool))
+        margins = state.signs[rows] * np.stack([state.scores_at(start, rows) for start in (snapped, unchanged)])
+        points = points.copy()
+        for i, row in enumerate(rows):
+            best = descend(i, snapped[i], float(margins[0, i]))
+            if best[1] > 0:
+                best = min(best, descend(i, unchanged[i], float(margins[1, i])), key=lambda found: found[1])
+            points[row] = best[0]
+        return points
+
+    def _look_ahead(self, state: AttackState) -> None:
         """The gradients at the clean points, for every radius to come; and whether they come with the same scores."""
-        gradients = np.empty_like(scene.X)
-        for start in range(0, len(scene.X), self.chunk_size):
+        gradients = np.empty_like(state.X)
+        for start in range(0, len(state.X), self.chunk_size):
             rows = slice(start, start + self.chunk_size)
-            found, gradients[rows] = scene.target.scores_and_gradients(scene.X[rows])
-            doubt = np.abs(check_scores(found, len(scene.X[rows])) - scene.scores[rows])
-            scene.doubt = max(scene.doubt, float(doubt.max()))
-        scene.gradients = gradients
+            found, gradients[rows] = state.target.scores_and_gradients(state.X[rows])
+            error = np.abs(check_scores(found, len(state.X[rows])) - state.scores[rows])
+            state.score_error = max(state.score_error, float(error.max()))
+        state.gradients = gradients
 
     @property
     def begins_at_clean(self) -> bool:
@@ -124,30 +238,30 @@ class Attack(ABC):
         return False
 
     def _attack(
-        self, scene: Scene, open_rows: np.ndarray, epsilon: float | None
-    ) -> tuple[np.ndarray, np.ndarray, Search]:
+        self, state: AttackState, open_rows: np.ndarray, epsilon: float | None
+    ) -> tuple[np.ndarray, np.ndarray, Records]:
         """Run chunk by chunk over `open_rows`; best points and their margins (or NaN) for all rows, and the records."""
-        points = scene.X.copy()
-        margins = scene.signs * scene.scores
-        search = Search(len(points))
+        points = state.X.copy()
+        margins = state.signs * state.scores
+        search = Records(len(points))
         closed = len(points) - len(open_rows)
-        report = Progress(scene.observer, len(points), closed)
+        report = Progress(state.observer, len(points), closed)
         anchors = (
-            scene.anchors(self.box, self.random_state) if self._uses_anchors else Anchors(scene.X[:0], scene.scores[:0])
+            state.anchors(self.box, self.random_state) if self._uses_anchors else Anchors(state.X[:0], state.scores[:0])
         )
         for start in range(0, len(open_rows), self.chunk_size):
             rows = open_rows[start : start + self.chunk_size]
             problem = Problem(
-                target=scene.target,
-                X=scene.X[rows],
-                signs=scene.signs[rows],
-                margins=(scene.signs * scene.scores)[rows],
-                gradients=None if scene.gradients is None else scene.gradients[rows],
-                trusted=np.isfinite(scene.cushion_of_gradients),
+                target=state.target,
+                X=state.X[rows],
+                signs=state.signs[rows],
+                margins=(state.signs * state.scores)[rows],
+                gradients=None if state.gradients is None else state.gradients[rows],
+                trusted=np.isfinite(state.gradient_tolerance),
                 rows=rows,
-                box=self.box,
+                box=(rows_of(state.limits[0], rows), rows_of(state.limits[1], rows)),
                 epsilon=epsilon,
-                cushion=scene.cushion,
+                tolerance=state.tolerance,
                 anchors=anchors,
                 progress=report.chunk(start / len(open_rows), len(rows) / len(open_rows)),
             )
@@ -160,28 +274,28 @@ class Attack(ABC):
 
     _uses_anchors: ClassVar[bool] = False
 
-    def _history(self, search: Search, already: np.ndarray) -> dict[str, Any]:
+    def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
         """Turn the per-example records into the result's history."""
         return {}
 
     def _result(
-        self, scene: Scene, points: np.ndarray, search: Search, epsilon: float | None, scores: np.ndarray
+        self, state: AttackState, points: np.ndarray, search: Records, threat: Threat, scores: np.ndarray
     ) -> AttackResult:
-        l2, linf = distortions(points, scene.X)
+        l2, linf = distortions(points, state.X)
         return AttackResult(
             attack=self.name,
-            epsilon=epsilon,
+            threat=threat,
             examples=points,
-            success=misclassified(scores, scene.signs),
+            success=misclassified(scores, state.signs),
             distortion_l2=l2,
             distortion_linf=linf,
             queries=search.queries,
             gradient_evaluations=search.gradient_evaluations,
-            clean_scores=scene.scores,
+            clean_scores=state.scores,
             scores=scores,
-            already_misclassified=scene.already,
-            history=self._history(search, scene.already),
-            notes=tuple(scene.notes),
+            already_misclassified=state.already,
+            history=self._history(search, state.already),
+            notes=tuple(state.notes),
         )
 
 
@@ -192,81 +306,99 @@ class FixedEpsilonAttack(Attack):
     epsilon: float
     norm: str
 
+    bounded: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_epsilon(self.epsilon)
-        if self.norm not in ("linf", "l2"):
-            raise ValueError(f"norm must be 'linf' or 'l2', got {self.norm!r}")
+        check_norm(self.norm)
 
-    def _evaluate(self, scene: Scene, epsilons: list[float] | None) -> list[AttackResult]:
+    def threat(self, l2_cap: float = math.inf) -> Threat:
+        return Threat(self.norm, self.epsilon, self.box)
+
+    def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
         radii = [float(self.epsilon)] if epsilons is None else epsilons
         results: dict[float, AttackResult] = {}
         smaller: AttackResult | None = None
-        spent: Search | None = None
+        spent: Records | None = None
         # From the smallest ball to the largest: an example found in a ball lies in every larger one, so accuracy
         # can only fall with epsilon, and points once broken are not attacked again.
         for epsilon in sorted(set(radii)):
-            broken = scene.already if smaller is None else smaller.success
-            points, margins, search = self._attack(scene, np.flatnonzero(~broken), epsilon)
+            broken = state.already if smaller is None else smaller.success
+            points, margins, search = self._attack(state, np.flatnonzero(~broken), epsilon)
             if smaller is not None and spent is not None:
                 points[broken] = smaller.examples[broken]
-                margins[broken] = (scene.signs * smaller.scores)[broken]
+                margins[broken] = (state.signs * smaller.scores)[broken]
                 search.carry(spent, broken)
-            points, scores = self._judge(scene, points, margins, broken, epsilon)
+            points, scores = self._judge(state, points, margins, broken, epsilon)
             spent = search
-            smaller = results[epsilon] = self._result(scene, points, search, epsilon, scores)
+            smaller = results[epsilon] = self._result(
+                state, points, search, replace(self.threat(), epsilon=epsilon), scores
+            )
         return [results[epsilon] for epsilon in radii]
 
     def _judge(
-        self, scene: Scene, points: np.ndarray, margins: np.ndarray, judged: np.ndarray, epsilon: float
+        self, state: AttackState, points: np.ndarray, margins: np.ndarray, judged: np.ndarray, epsilon: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """The points brought into ball and box, and their scores.
 
         A row the attack itself saw standing by more than rounding is taken at its word, if its point was not moved and
         the scores that came with the gradients were the model's; whatever it claims to have broken is scored again.
         """
-        inside = self._enforce(points, scene.X, epsilon)
-        asked = ~(margins > scene.cushion_of_gradients) & ~judged
+        inside = self._enforce(points, state.X, epsilon, state.limits)
+        inside = self._whole(state, inside, np.flatnonzero(~judged), replace(self.threat(), epsilon=epsilon))
+        asked = ~(margins > state.gradient_tolerance) & ~judged
         asked |= (torch.from_numpy(inside) != torch.from_numpy(points)).any(1).numpy()
-        scores = scene.signs * margins
+        scores = state.signs * margins
         if asked.any():
-            scores[asked] = check_scores(scene.target.scores(inside[asked]), int(asked.sum()))
+            scores[asked] = state.scores_at(inside[asked], np.flatnonzero(asked))
         return inside, scores
 
-    def _enforce(self, points: np.ndarray, X: np.ndarray, epsilon: float) -> np.ndarray:
+    def _enforce(self, points: np.ndarray, X: np.ndarray, epsilon: float, limits: tuple[Limit, Limit]) -> np.ndarray:
         if self.norm == "linf":
-            lower, upper = (torch.from_numpy(limit) for limit in linf_limits(X, epsilon, self.box))
+            lower, upper = (torch.from_numpy(limit) for limit in linf_limits(X, epsilon, limits))
             return torch.clamp(torch.from_numpy(points), lower, upper).numpy()
-        return project_l2(points, X, epsilon, self.box)
+        return project_l2(points, X, epsilon, limits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumNormAttack(Attack):
-    """Looks for the nearest misclassified point, however far, in L2."""
+    """Looks for the nearest misclassified point, however far, in L2; a subclass writes `run`."""
+
+    bounded: ClassVar[bool] = False
+    costly: ClassVar[bool] = True
 
     _uses_anchors: ClassVar[bool] = True
 
-    def _evaluate(self, scene: Scene, epsilons: list[float] | None) -> list[AttackResult]:
-        open_rows = np.flatnonzero(~scene.already)
-        points, _, search = self._attack(scene, open_rows, None)
-        points = np.clip(points, *self.box)
-        points, scores = self._settle(scene, points)
-        failed = ~misclassified(scores, scene.signs)
-        points[failed], scores[failed] = scene.X[failed], scene.scores[failed]
-        if failed.any():
-            scene.notes.append(f"no adversarial example found for {failed.sum()} of {len(failed)} points")
-        result = self._result(scene, points, search, None, scores)
-        return [result] if epsilons is None else [capped(result, scene.X, cap) for cap in epsilons]
+    def threat(self, l2_cap: float = math.inf) -> Threat:
+        return Threat("l2", l2_cap, self.box)
 
-    def _settle(self, scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
+        open_rows = np.flatnonzero(~state.already)
+        points, _, search = self._attack(state, open_rows, None)
+        points = self._whole(state, np.clip(points, *state.limits), open_rows, self.threat())
+        points, scores = self._settle(state, points)
+        failed = ~misclassified(scores, state.signs)
+        points[failed], scores[failed] = state.X[failed], state.scores[failed]
+        if failed.any():
+            state.notes.append(f"no adversarial example found for {failed.sum()} of {len(failed)} points")
+        result = self._result(state, points, search, self.threat(), scores)
+        return (
+            [result]
+            if epsilons is None
+            else [capped(result, state.X, replace(self.threat(), epsilon=cap)) for cap in epsilons]
+        )
+
+    def _settle(self, state: AttackState, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Score the examples as the caller will see them; push those that rounding put back a little further."""
-        moved = (points != scene.X).any(axis=1)
+        moved = (points != state.X).any(axis=1)
         stretch = 1e-4
         for _ in range(8):
-            scores = check_scores(scene.target.scores(points), len(points))
-            back = np.flatnonzero(moved & ~misclassified(scores, scene.signs))
-            if len(back) == 0:
+            scores = state.scores_at(points, np.arange(len(points)))
+            back = np.flatnonzero(moved & ~misclassified(scores, state.signs))
+            if len(back) == 0 or (self.constraints is not None and self.constraints.discrete):
                 break
-            points[back] = np.clip(points[back] + stretch * (points[back] - scene.X[back]), *self.box)
+            further = points[back] + stretch * (points[back] - state.X[back])
+            points[back] = np.clip(further, rows_of(state.limits[0], back), rows_of(state.limits[1], back))
             stretch *= 2.0
         return points, scores

@@ -1,11 +1,81 @@
-"""Walking on the decision boundary towards a clean point: the part minimum-norm attacks share."""
+"""Finding the decision boundary near a clean point: the part minimum-norm attacks share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from .geometry import nearest_below_plane, row_dots, row_norms
-from .problem import Problem
+from .geometry import nearest_below_plane, row_distances, row_dots, row_norms
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+Oracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+MOST = 4096
+
+
+class Anchors:
+    """Known points the model puts on either side.
+
+    An RBF score vanishes far from the data, so an unbounded attack can wander off to where the score is tiny and its
+    sign never changes. A segment that ends in the other class has to cross the boundary.
+
+    Parameters
+    ----------
+    points : ndarray (m, d)
+    scores : ndarray (m,)
+        Evenly spaced subsets of 4096 points per side are kept.
+    """
+
+    def __init__(self, points: np.ndarray, scores: np.ndarray) -> None:
+        self._sides: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for sign in (-1, 1):
+            side = np.flatnonzero((scores > 0) == (sign > 0))
+            if len(side) > MOST:
+                side = side[np.linspace(0, len(side) - 1, MOST).astype(int)]
+            self._sides[sign] = (points[side], np.abs(scores[side]))
+
+    def exist(self, sign: int) -> bool:
+        """Whether a point predicted as the opposite of `sign` is known."""
+        return len(self._sides[-sign][0]) > 0
+
+    def distances(self, X: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """L2 distance from every row to the nearest point of the other class; a twentieth of √d when none is known."""
+        distances = np.full(len(X), 0.05 * np.sqrt(X.shape[1]))
+        for sign in (-1, 1):
+            rows = np.flatnonzero(signs == sign)
+            if len(rows) and self.exist(sign):
+                distances[rows] = row_norms(self.nearest(X[rows], sign, 1)[:, 0] - X[rows])
+        return distances
+
+    def nearest(self, X: np.ndarray, sign: int, k: int, depth: float = 0.0) -> np.ndarray:
+        """The nearest points on the other side of rows labelled `sign`, nearest first: (n, k', d) with k' <= k.
+
+        Points at least `depth` deep in the other class are used when there are any.
+        """
+        points, depths = self._sides[-sign]
+        if (depths >= depth).any():
+            points = points[depths >= depth]
+        k = min(k, len(points))
+        squares = np.einsum("ij,ij->i", points, points) - 2.0 * (X @ points.T)
+        order = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        by_distance = np.argsort(np.take_along_axis(squares, order, axis=1), axis=1, kind="stable")
+        return points[np.take_along_axis(order, by_distance, axis=1)]
+
+
+def guesses(X: np.ndarray, box: tuple[Any, Any], seed: int, count: int = 64) -> np.ndarray:
+    """Points to try when no point of the other class is known: extremes, negatives of the images, noise."""
+    lowest, highest = (np.clip(np.asarray(edge, dtype=float), X.min() - 1.0, X.max() + 1.0) for edge in box)
+    d = X.shape[1]
+    rng: Any = np.random.default_rng([seed, 7])
+    flat = np.linspace(lowest + np.zeros(d), highest + np.zeros(d), 5)
+    negatives = lowest + highest - X[:count]
+    noise = rng.uniform(lowest, highest, size=(count, d))
+    return np.clip(np.concatenate([flat, negatives, noise]), *box).astype(X.dtype)
+
 
 # Full steps overshoot where the boundary curves, short ones do not arrive. Together with the attack's longest step (a
 # quarter of the way to the other class) chosen on held-out training rows of the digits and of MNIST 1 vs 7, SVC and
@@ -16,26 +86,26 @@ DAMPING = 0.7
 class Nearest:
     """The nearest adversarial point seen so far, per row of a problem.
 
-    A point counts when its margin is at most ``-depth``: the attack's confidence plus a cushion for rounding.
+    A point counts when its margin is at most ``-depth``: the attack's confidence plus a tolerance for rounding.
     """
 
-    def __init__(self, problem: Problem, confidence: float = 0.0) -> None:
-        self.problem = problem
-        self.depth = confidence + problem.cushion
+    def __init__(self, problem: Problem, confidence: float = 0.0, norm: str = "l2") -> None:
+        self.problem, self.norm = problem, norm
+        self.depth = confidence + problem.tolerance
         self.points = problem.X.copy()
-        self.l2 = np.full(len(problem.X), np.inf)
+        self.distances = np.full(len(problem.X), np.inf)
 
     @property
     def missing(self) -> np.ndarray:
         """Rows without an adversarial point."""
-        return np.flatnonzero(np.isinf(self.l2))
+        return np.flatnonzero(np.isinf(self.distances))
 
     def offer(self, points: np.ndarray, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Keep those of `points` that are adversarial and nearer than the best; which ones were kept, (k,) bool."""
-        l2 = row_norms(points - self.problem.X[index])
-        better = (margins <= -self.depth) & (l2 < self.l2[index])
+        distances = row_distances(points - self.problem.X[index], self.norm)
+        better = (margins <= -self.depth) & (distances < self.distances[index])
         kept = index[better]
-        self.points[kept], self.l2[kept] = points[better], l2[better]
+        self.points[kept], self.distances[kept] = points[better], distances[better]
         return better
 
 
@@ -57,8 +127,12 @@ def bisect(problem: Problem, nearest: Nearest, ends: np.ndarray, index: np.ndarr
     return X + outside[:, None].astype(X.dtype) * (ends - X)
 
 
-def approach_from_anchors(problem: Problem, nearest: Nearest, index: np.ndarray, count: int, queries: int) -> int:
-    """Bisect from each row of `index` to its `count` nearest points of the other class; how many rows had any.
+def approach_from_anchors(
+    problem: Problem, nearest: Nearest, index: np.ndarray, count: int, queries: int, first: int = 0
+) -> int:
+    """Bisect from each row of `index` to its nearest points of the other class; how many rows had any.
+
+    Those numbered `first` to ``first + count - 1`` are tried, the nearest is number 0.
 
     This is what makes success certain: scores of an RBF model vanish far from the data, but a segment between two
     classes always crosses the boundary.
@@ -69,13 +143,14 @@ def approach_from_anchors(problem: Problem, nearest: Nearest, index: np.ndarray,
         if len(rows) == 0 or not problem.anchors.exist(sign):
             continue
         reached += len(rows)
-        ends = problem.anchors.nearest(problem.X[rows], sign, count, nearest.depth)
-        for k in range(ends.shape[1]):
-            margins = problem.margins_at(ends[:, k], rows)
-            nearest.offer(ends[:, k], margins, rows)
+        ends = problem.anchors.nearest(problem.X[rows], sign, first + count, nearest.depth)
+        for k in range(first, ends.shape[1]):
+            end = np.clip(ends[:, k], *problem.limits(rows))
+            margins = problem.margins_at(end, rows)
+            nearest.offer(end, margins, rows)
             hit = margins <= -nearest.depth
             if hit.any():
-                bisect(problem, nearest, ends[hit, k], rows[hit], queries)
+                bisect(problem, nearest, end[hit], rows[hit], queries)
     return reached
 
 
@@ -87,6 +162,7 @@ def walk(
     steps: int,
     reach: np.ndarray,
     patience: int = 4,
+    oracle: Oracle | None = None,
 ) -> None:
     """Step to the nearest point of the linearised adversarial region, again and again.
 
@@ -99,25 +175,28 @@ def walk(
     index : int ndarray (k,)
     reach : ndarray (k,)
         Longest step in L2: where the gradient almost vanishes the plane lies far outside the data.
+    oracle : callable (points, index) -> (margins, gradients), optional
+        Where these come from, when not from the model's own gradients.
     """
+    oracle = oracle or problem.margins_and_gradients
     points, reach = starts, reach.astype(starts.dtype)
     stale = np.zeros(len(index), dtype=int)
     for _ in range(steps):
         if len(index) == 0:
             return
-        before = nearest.l2[index]
-        margins, gradients = problem.margins_and_gradients(points, index)
+        before = nearest.distances[index]
+        margins, gradients = oracle(points, index)
         nearest.offer(points, margins, index)
-        gained = nearest.l2[index] < before * (1.0 - 1e-3)
-        stale = np.where(gained | np.isinf(nearest.l2[index]), 0, stale + 1)
+        gained = nearest.distances[index] < before * (1.0 - 1e-3)
+        stale = np.where(gained | np.isinf(nearest.distances[index]), 0, stale + 1)
         keep = stale < patience
         if not keep.all():
             index, points, margins, gradients = index[keep], points[keep], margins[keep], gradients[keep]
             reach, stale = reach[keep], stale[keep]
         # Aim a little beyond the boundary, or curvature would leave every iterate just short of it.
-        aim = nearest.depth + problem.cushion + 0.1 * np.abs(margins) + 1e-5 * problem.margins[index]
+        aim = nearest.depth + problem.tolerance + 0.1 * np.abs(margins) + 1e-5 * problem.margins[index]
         offsets = row_dots(gradients, points) - margins - aim
-        goals = nearest_below_plane(problem.X[index], gradients, offsets, problem.box)
+        goals = nearest_below_plane(problem.X[index], gradients, offsets, problem.limits(index), nearest.norm)
         move = goals - points
         length = row_norms(move)
         scale = DAMPING * np.minimum(1.0, reach / np.maximum(length, 1e-30))

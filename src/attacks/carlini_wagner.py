@@ -10,8 +10,7 @@ import numpy as np
 from .base import MinimumNormAttack
 from .boundary import Nearest, approach_from_anchors, walk
 from .geometry import row_dots, row_norms
-from .penalty import ConstantSearch, EarlyAbort
-from .problem import Found, Problem
+from .problem import Problem, RunResult
 from .validation import check_count, check_epsilon, check_positive
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
@@ -64,6 +63,7 @@ class CarliniWagner(MinimumNormAttack):
     restarts: int = 3
 
     name: ClassVar[str] = "cw"
+    norm: ClassVar[str] = "l2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,7 @@ class CarliniWagner(MinimumNormAttack):
         if self.initial_const is not None:
             check_positive(self.initial_const, "initial_const")
 
-    def run(self, problem: Problem) -> Found:
+    def run(self, problem: Problem) -> RunResult:
         nearest = Nearest(problem, self.confidence)
         everything = np.arange(len(problem.X))
         restarted = np.zeros(len(problem.X), dtype=bool)
@@ -87,14 +87,14 @@ class CarliniWagner(MinimumNormAttack):
             problem.progress(0.3, len(everything) - len(nearest.missing))
         rounds = self._search(problem, nearest)
         restarted |= self._restart(problem, nearest, reach)
-        missed = np.isinf(nearest.l2)
+        missed = np.isinf(nearest.distances)
         if self.confidence > 0 and missed.any():
             # The scores may never get that deep: an example without the wished confidence is still an example.
             plain = Nearest(problem)
             self._restart(problem, plain, reach, only=missed)
             nearest.points[missed] = plain.points[missed]
         trace = {"restarted": restarted, "rounds": rounds, "confidence_missed": missed & (self.confidence > 0)}
-        return Found(nearest.points, trace)
+        return RunResult(nearest.points, trace)
 
     def _restart(
         self, problem: Problem, nearest: Nearest, reach: np.ndarray, only: np.ndarray | None = None
@@ -107,7 +107,7 @@ class CarliniWagner(MinimumNormAttack):
         if self.restarts == 0 or len(index) == 0:
             return needed
         approach_from_anchors(problem, nearest, index, self.restarts, queries=10)
-        index = index[np.isfinite(nearest.l2[index])]
+        index = index[np.isfinite(nearest.distances[index])]
         needed[index] = True
         walk(problem, nearest, nearest.points[index], index, self.warm_steps, reach[index])
         return needed
@@ -119,13 +119,13 @@ class CarliniWagner(MinimumNormAttack):
         constants = ConstantSearch(np.full(len(problem.X), first))
         index = np.arange(len(problem.X))
         for round_ in range(self.binary_search_steps):
-            before = nearest.l2[index]
+            before = nearest.distances[index]
             succeeded = self._descend(problem, nearest, constants, index, estimate=round_ == 0)
             rounds[index] += 1
             constants.update(index, succeeded)
-            gained = nearest.l2[index] < 0.999 * before
+            gained = nearest.distances[index] < 0.999 * before
             # Textbook mode keeps going: its first rounds are failures that only tell c is too small.
-            index = index[gained | (np.isinf(nearest.l2[index]) & ~succeeded) | (not self.warm_start)]
+            index = index[gained | (np.isinf(nearest.distances[index]) & ~succeeded) | (not self.warm_start)]
             found = len(problem.X) - len(nearest.missing)
             problem.progress(0.3 + 0.7 * (round_ + 1) / self.binary_search_steps, found)
             if len(index) == 0:
@@ -136,12 +136,12 @@ class CarliniWagner(MinimumNormAttack):
         self, problem: Problem, nearest: Nearest, constants: ConstantSearch, index: np.ndarray, estimate: bool
     ) -> np.ndarray:
         """One round; whether each row of `index` was adversarial at some step."""
-        warm = np.isfinite(nearest.l2[index]) & self.warm_start
+        warm = np.isfinite(nearest.distances[index]) & self.warm_start
         points = np.where(warm[:, None], nearest.points[index], problem.X[index])
         succeeded = np.zeros(len(index), dtype=bool)
         place = np.arange(len(index))
         mean, square = np.zeros_like(points), np.zeros_like(points)
-        abort = EarlyAbort(len(index), max(self.steps // 10, 1), 0.9999)
+        abort = EarlyAbort(np.full(len(index), np.inf), max(self.steps // 10, 1), 0.9999)
         for step in range(self.steps):
             margins, gradients = problem.margins_and_gradients(points, index)
             kept = nearest.offer(points, margins, index)
@@ -156,7 +156,7 @@ class CarliniWagner(MinimumNormAttack):
             delta *= 2.0
             gradients += delta
             points = self._adam(points, gradients, mean, square, step)
-            np.clip(points, *problem.box, out=points)
+            np.clip(points, *problem.limits(index), out=points)
             stalled = abort.stalled(step, losses) if self.abort_early else np.zeros(len(index), dtype=bool)
             if stalled.any():
                 stay = ~stalled
@@ -202,3 +202,40 @@ class CarliniWagner(MinimumNormAttack):
             "confidence_missed": int(trace.get("confidence_missed", none).sum()),
             "mean_rounds": float(trace.get("rounds", none).sum() / attacked),
         }
+
+
+class ConstantSearch:
+    """Bisection over c: ten times larger until it succeeds, then between the largest failure and smallest success."""
+
+    def __init__(self, initial: np.ndarray) -> None:
+        self.c = initial.astype(np.float64)
+        self._lower = np.zeros_like(self.c)
+        self._upper = np.full_like(self.c, np.inf)
+
+    def update(self, index: np.ndarray, succeeded: np.ndarray) -> None:
+        """Move the constants of the rows `index` after a round with them."""
+        c = self.c[index]
+        self._upper[index] = np.where(succeeded, np.minimum(self._upper[index], c), self._upper[index])
+        self._lower[index] = np.where(succeeded, self._lower[index], np.maximum(self._lower[index], c))
+        middle = 0.5 * (self._lower[index] + self._upper[index])
+        self.c[index] = np.where(np.isinf(self._upper[index]), 10.0 * c, middle)
+
+
+class EarlyAbort:
+    """Which rows have stopped getting better: compares the best loss of a window with the one before."""
+
+    def __init__(self, losses: np.ndarray, window: int, factor: float) -> None:
+        self._window, self._factor = window, factor
+        self._best, self._before = losses.copy(), losses.copy()
+
+    def stalled(self, step: int, losses: np.ndarray) -> np.ndarray:
+        """Take the losses of a step; (n,) bool, true for rows to leave."""
+        np.minimum(self._best, losses, out=self._best)
+        if step == 0 or step % self._window:
+            return np.zeros(len(losses), dtype=bool)
+        stalled = self._best > self._factor * self._before
+        self._before = self._best.copy()
+        return stalled
+
+    def keep(self, rows: np.ndarray) -> None:
+        self._best, self._before = self._best[rows], self._before[rows]

@@ -1,4 +1,4 @@
-"""Closed forms of what scikit-learn's linear and kernel classifiers compute, in float64."""
+"""What scikit-learn's classifiers and Pipelines compute, in closed form with derivatives, in float64."""
 
 from __future__ import annotations
 
@@ -38,13 +38,18 @@ class LinearForm:
 class KernelForm:
     """``Σ_i a_i k(x, s_i) + b`` over the support vectors of an SVC; subclasses know the kernel."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(
+        self, model: Any, own: np.ndarray | None = None, coefficients: Any = None, intercept: float | None = None
+    ) -> None:
+        """Of a binary SVC, or with the given support vectors, coefficients and intercept of one of its duels."""
         vectors = model.support_vectors_
-        self.vectors = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, dtype=np.float64)
-        coefficients = model.dual_coef_
-        dense = coefficients.toarray() if hasattr(coefficients, "toarray") else coefficients
-        self.coefficients = np.asarray(dense, dtype=np.float64)[0]
-        self.intercept = float(model.intercept_[0])
+        vectors = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, dtype=np.float64)
+        self.vectors = vectors if own is None else vectors[own]
+        if coefficients is None:
+            dense = model.dual_coef_.toarray() if hasattr(model.dual_coef_, "toarray") else model.dual_coef_
+            coefficients = dense[0]
+        self.coefficients = np.asarray(coefficients, dtype=np.float64)
+        self.intercept = float(model.intercept_[0]) if intercept is None else intercept
         self.gamma, self.degree, self.coef0 = float(model._gamma), int(model.degree), float(model.coef0)
 
     def _values(self, X: np.ndarray) -> np.ndarray:
@@ -137,3 +142,81 @@ class SigmoidForm(KernelForm):
             plus[:, j] = np.tanh(inner + shift[:, j]) @ self.coefficients
             minus[:, j] = np.tanh(inner - shift[:, j]) @ self.coefficients
         return plus + self.intercept, minus + self.intercept
+
+
+class AffineStep:
+    """``x ↦ scale ∘ x + shift``; the scale is taken from the scaler's own transform of 0 and of 1."""
+
+    def __init__(self, scaler: Any, width: int) -> None:
+        self.shift = scaler.transform(np.zeros((1, width)))[0]
+        self.scale = scaler.transform(np.ones((1, width)))[0] - self.shift
+
+    def forward(self, X: np.ndarray) -> np.ndarray:
+        return X * self.scale + self.shift
+
+    def pull_back(self, X: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        return gradients * self.scale
+
+
+class LinearStep:
+    """``x ↦ A x + b``: PCA, whitened or not, and feature selectors."""
+
+    def __init__(self, transformer: Any, width: int) -> None:
+        self.shift = transformer.transform(np.zeros((1, width)))[0]
+        self.matrix = transformer.transform(np.eye(width)) - self.shift
+
+    def forward(self, X: np.ndarray) -> np.ndarray:
+        return X @ self.matrix + self.shift
+
+    def pull_back(self, X: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        return gradients @ self.matrix.T
+
+
+class NormalizeStep:
+    """``x ↦ x / ‖x‖₂``; a zero row stays zero."""
+
+    def forward(self, X: np.ndarray) -> np.ndarray:
+        return X / self._norms(X)
+
+    def pull_back(self, X: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        norms = self._norms(X)
+        unit = X / norms
+        return (gradients - (gradients * unit).sum(axis=1, keepdims=True) * unit) / norms
+
+    @staticmethod
+    def _norms(X: np.ndarray) -> np.ndarray:
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        return np.where(norms == 0.0, 1.0, norms)
+
+
+class ChainForm:
+    """A classifier behind differentiable steps: the chain rule."""
+
+    def __init__(self, steps: list[Any], form: ClosedForm) -> None:
+        self.steps, self.form = steps, form
+        # Scaling keeps coordinates apart, so the classifier's own probe still answers; a rotation mixes them.
+        self.probe = self._scaled_probe if all(isinstance(step, AffineStep) for step in steps) else None
+
+    def forward(self, X: np.ndarray) -> list[np.ndarray]:
+        inputs = [X.astype(np.float64)]
+        for step in self.steps:
+            inputs.append(step.forward(inputs[-1]))
+        return inputs
+
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        return self.form.scores(self.forward(X)[-1])
+
+    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inputs = self.forward(X)
+        scores, gradients = self.form.scores_and_gradients(inputs[-1])
+        return scores, self.pull_back(inputs, gradients)
+
+    def pull_back(self, inputs: list[np.ndarray], gradients: np.ndarray) -> np.ndarray:
+        """Gradients at what entered the first step, from those at what left the last."""
+        for step, entered in zip(reversed(self.steps), reversed(inputs[:-1])):
+            gradients = step.pull_back(entered, gradients)
+        return gradients
+
+    def _scaled_probe(self, X: np.ndarray, coords: np.ndarray, h: Any) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.prod([step.scale[coords] for step in self.steps], axis=0)
+        return self.form.probe(self.forward(X)[-1], coords, h * scale)

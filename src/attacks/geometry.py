@@ -5,6 +5,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+Limit = float | np.ndarray  # of all features, or (n, d)
+
+
+def rows_of(limit: Limit, rows: np.ndarray) -> Limit:
+    """A limit for some of the rows."""
+    return limit[rows] if isinstance(limit, np.ndarray) else limit
+
+
+def columns_of(limit: Limit, columns: np.ndarray) -> Limit:
+    """A limit for some of the features."""
+    return limit[:, columns] if isinstance(limit, np.ndarray) else limit
+
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
     """Euclidean norm of every row, accumulated in float64."""
@@ -23,7 +35,7 @@ def distortions(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return torch.linalg.vector_norm(delta, dim=1).numpy(), delta.abs_().amax(1).numpy()
 
 
-def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+def linf_limits(X: np.ndarray, epsilon: float, box: tuple[Limit, Limit]) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest value every pixel may take in the L∞ ball and the box, rounded inwards.
 
     Rounding ``x + epsilon`` to float32 can land outside the ball, by half the spacing of numbers as large as the
@@ -33,10 +45,11 @@ def linf_limits(X: np.ndarray, epsilon: float, box: tuple[float, float]) -> tupl
     slack = largest * float(np.finfo(X.dtype).eps)
     radius = float(X.dtype.type(max(epsilon - slack, 0.0)))
     points = torch.from_numpy(X)
-    return (points - radius).clamp_(min=box[0]).numpy(), (points + radius).clamp_(max=box[1]).numpy()
+    lowest, highest = (torch.as_tensor(limit, dtype=points.dtype) for limit in box)
+    return torch.maximum(points - radius, lowest).numpy(), torch.minimum(points + radius, highest).numpy()
 
 
-def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[float, float]) -> np.ndarray:
+def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[Limit, Limit]) -> np.ndarray:
     """Clip to the box and pull back into the L2 ball of radius `epsilon` around X, exactly for the stored numbers."""
     points = np.clip(points, box[0], box[1]).astype(X.dtype)
     shrink = 1.0
@@ -53,37 +66,77 @@ def project_l2(points: np.ndarray, X: np.ndarray, epsilon: float, box: tuple[flo
     return points
 
 
-def nearest_below_plane(
-    X: np.ndarray, normals: np.ndarray, offsets: np.ndarray, box: tuple[float, float], iterations: int = 8
-) -> np.ndarray:
-    """Point of the box nearest to x with ``normal · z <= offset``, row by row.
+def row_distances(deltas: np.ndarray, norm: str) -> np.ndarray:
+    """Length of every row in ``"l2"`` or ``"linf"``, in float64."""
+    return row_norms(deltas) if norm == "l2" else np.abs(deltas).max(axis=1).astype(np.float64)
 
-    The solution is ``clip(x - t · normal)`` for a multiplier t >= 0, and ``t -> normal · clip(x - t · normal)`` is
-    convex and falling, so Newton's method from t = 0 climbs to the root without overshooting. Where the box holds no
-    such point the result is the corner it tends to.
+
+def nearest_below_plane(
+    X: np.ndarray,
+    normals: np.ndarray,
+    offsets: np.ndarray,
+    box: tuple[Limit, Limit],
+    norm: str = "l2",
+    iterations: int = 8,
+) -> np.ndarray:
+    """Point of the box nearest to x with ``normal · z <= offset``, row by row, in L2 or in L∞.
+
+    The solution is ``clip(x - t · u)`` for a multiplier t >= 0, with u the normal itself (L2) or its signs (L∞), and
+    ``t -> normal · clip(x - t · u)`` is convex and falling, so Newton's method from t = 0 climbs to the root without
+    overshooting. Where the box holds no such point the result is the corner it tends to.
     """
     # Where scores vanish gradients can be smaller than float32 squares can hold: scale every plane to size 1.
     sizes = np.abs(normals).max(axis=1).astype(np.float64)
     sizes = np.where(sizes > 0, sizes, 1.0)
     normals, offsets = (normals / sizes[:, None]).astype(X.dtype), offsets / sizes
+    lower, upper = box
     z = X.copy()
     index = np.arange(len(X))
     clean, t = X, np.zeros(len(X))
-    squares = normals.astype(np.float64) ** 2
+    ways = normals if norm == "l2" else np.sign(normals)
+    slopes = normals.astype(np.float64) * ways
     limits: np.ndarray | None = None  # a millionth of the way is as good as there
     for _ in range(iterations):
         here = z[index]
         gap = row_dots(normals, here) - offsets
-        free = ((here > box[0]) | (normals < 0)) & ((here < box[1]) | (normals > 0))
-        slope = (squares * free).sum(axis=1)
+        free = ((here > lower) | (normals < 0)) & ((here < upper) | (normals > 0))
+        slope = (slopes * free).sum(axis=1)
         if limits is None:
             limits = np.maximum(1e-6 * gap, 0.0)
         move = (gap > limits) & (slope > 0)
         if not move.all():
-            index, clean, normals, offsets = index[move], clean[move], normals[move], offsets[move]
-            squares, t, gap, slope, limits = squares[move], t[move], gap[move], slope[move], limits[move]
+            index, clean, normals, ways, offsets = index[move], clean[move], normals[move], ways[move], offsets[move]
+            slopes, t, gap, slope, limits = slopes[move], t[move], gap[move], slope[move], limits[move]
+            lower, upper = rows_of(lower, move), rows_of(upper, move)
             if len(index) == 0:
                 break
         t = np.minimum(t + gap / slope, 1e30)
-        z[index] = np.clip(clean - t[:, None].astype(X.dtype) * normals, box[0], box[1])
+        z[index] = np.clip(clean - t[:, None].astype(X.dtype) * ways, lower, upper)
     return z
+
+
+def lowest_in_ball(
+    X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], norm: str, iterations: int = 40
+) -> np.ndarray:
+    """Point of ball and box where ``normal · z`` is least, row by row: the optimal perturbation of a linear model.
+
+    In L∞ every feature moves as far as it may. In L2 it is ``clip(x - t · normal)`` with t >= 0 chosen, by bisection,
+    so that the length is the radius (or as long as the box allows).
+    """
+    if norm == "linf":
+        return np.clip(X - radius * np.sign(normals), *box).astype(X.dtype)
+    sizes = np.abs(normals).max(axis=1, keepdims=True)
+    ways = normals / np.where(sizes > 0, sizes, 1.0)
+    lengths = np.maximum(row_norms(ways), 1e-30)
+    # x - t · normal leaves the ball at t = radius / ‖normal‖ when no feature is clipped, and later when some are.
+    below, above = np.zeros(len(X)), radius / lengths
+    for _ in range(iterations):
+        inside = row_norms(np.clip(X - above[:, None].astype(X.dtype) * ways, *box) - X) < radius
+        if not inside.any() or above.max() > 1e12:
+            break
+        below, above = np.where(inside, above, below), np.where(inside, 2.0 * above, above)
+    for _ in range(iterations):
+        middle = 0.5 * (below + above)
+        inside = row_norms(np.clip(X - middle[:, None].astype(X.dtype) * ways, *box) - X) <= radius * (1.0 - 1e-6)
+        below, above = np.where(inside, middle, below), np.where(inside, above, middle)
+    return np.clip(X - below[:, None].astype(X.dtype) * ways, *box).astype(X.dtype)

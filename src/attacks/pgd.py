@@ -1,4 +1,4 @@
-"""Projected gradient descent on the margin, in an L∞ or an L2 ball."""
+"""Gradient steps on the margin in an L∞ or an L2 ball: FGSM takes one, PGD many, `NoAttack` none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,53 @@ import numpy as np
 import torch
 
 from .base import FixedEpsilonAttack
-from .geometry import linf_limits, row_norms
-from .problem import Found, Problem
+from .geometry import linf_limits, row_norms, rows_of
+from .problem import Problem, RunResult
 from .validation import check_count, check_positive
+
+
+@dataclass(frozen=True)
+class FGSM(FixedEpsilonAttack):
+    """One step of length epsilon against the gradient of the margin (Goodfellow et al. 2015).
+
+    Parameters
+    ----------
+    epsilon : float
+        Radius in `norm`, in pixel units.
+    norm : {"linf", "l2"}
+        The sign of the gradient, or its direction.
+    """
+
+    epsilon: float = 8 / 255
+    norm: str = "linf"
+
+    name: ClassVar[str] = "fgsm"
+
+    @property
+    def begins_at_clean(self) -> bool:
+        return True
+
+    def run(self, problem: Problem) -> RunResult:
+        descent = Descent(problem, self.norm, problem.radius, steps=1)
+        descent.go(None, share=(0.0, 1.0))
+        return descent.found()
+
+    def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
+        return step_history(search.trace, already, steps=1)
+
+
+@dataclass(frozen=True)
+class NoAttack(FixedEpsilonAttack):
+    """Leaves every point where it is: clean accuracy, in the form of a result."""
+
+    epsilon: float = 0.0
+    norm: str = "linf"
+
+    name: ClassVar[str] = "none"
+    needs_gradients: ClassVar[bool] = False
+
+    def run(self, problem: Problem) -> RunResult:
+        return RunResult(problem.X, margins=problem.margins)
 
 
 @dataclass(frozen=True)
@@ -64,30 +108,33 @@ class PGD(FixedEpsilonAttack):
         if self.step_size is not None:
             check_positive(self.step_size, "step_size")
 
-    def run(self, problem: Problem) -> Found:
+    def run(self, problem: Problem) -> RunResult:
         step_size = problem.radius / 4 if self.step_size is None else self.step_size
         descent = Descent(problem, self.norm, step_size, self.steps)
         for restart in range(self.restarts):
-            starts = self._starts(problem, restart) if restart or self.random_start else None
+            starts = (
+                random_starts(problem, self.norm, self.random_state, restart) if restart or self.random_start else None
+            )
             descent.go(starts, share=(restart / self.restarts, 1 / self.restarts))
         return descent.found()
 
-    def _starts(self, problem: Problem, restart: int) -> np.ndarray:
-        """Uniform points of the ball, from a stream per example."""
-        n, d = problem.X.shape
-        noise = np.empty((n, d))
-        radii = np.ones(n)
-        for i, row in enumerate(problem.rows):
-            rng = np.random.default_rng([self.random_state, restart, int(row)])
-            if self.norm == "linf":
-                noise[i] = rng.uniform(-1.0, 1.0, d)
-            else:
-                noise[i] = rng.standard_normal(d)
-                radii[i] = rng.uniform() ** (1.0 / d) / np.linalg.norm(noise[i])
-        return problem.X + (problem.radius * radii[:, None] * noise).astype(problem.X.dtype)
-
     def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
         return step_history(search.trace, already, self.steps)
+
+
+def random_starts(problem: Problem, norm: str, seed: int, restart: int) -> np.ndarray:
+    """Uniform points of the ball, (n, d), from a stream per example."""
+    n, d = problem.X.shape
+    noise = np.empty((n, d))
+    radii = np.ones(n)
+    for i, row in enumerate(problem.rows):
+        rng = np.random.default_rng([seed, restart, int(row)])
+        if norm == "linf":
+            noise[i] = rng.uniform(-1.0, 1.0, d)
+        else:
+            noise[i] = rng.standard_normal(d)
+            radii[i] = rng.uniform() ** (1.0 / d) / np.linalg.norm(noise[i])
+    return problem.X + (problem.radius * radii[:, None] * noise).astype(problem.X.dtype)
 
 
 class Descent:
@@ -161,32 +208,34 @@ class Descent:
         else:
             norms = row_norms(gradients)
             flat = norms == 0.0
-            gradients *= (self.step_size / np.where(flat, 1.0, norms))[:, None].astype(points.dtype)
+            # Where scores vanish a norm can be so small that float32 does not hold its inverse.
+            lengths = np.where(flat, 1.0, np.maximum(norms, 1e-36 * self.step_size))
+            gradients *= (self.step_size / lengths)[:, None].astype(points.dtype)
         self.zero_gradients[index[flat]] += 1
         torch.sub(torch.from_numpy(points), torch.from_numpy(gradients), out=torch.from_numpy(gradients))
         return gradients
 
-    def found(self) -> Found:
+    def found(self) -> RunResult:
         trace = {
             "broken_at": self.broken_at,
             "zero_gradients": self.zero_gradients,
             "last_gain": np.where(self.broken_at > self.steps, self.last_gain, 0.0),
             "total_gain": np.where(self.broken_at > self.steps, self.problem.margins - self.best_margins, 0.0),
         }
-        return Found(self.best, trace, self.best_margins)
+        return RunResult(self.best, trace, self.best_margins)
 
 
 class Ball:
     """Ball and box around some rows of a problem."""
 
     def __init__(self, problem: Problem, norm: str, index: np.ndarray) -> None:
-        self.X, self.radius, self.box = problem.X[index], problem.radius, problem.box
+        self.X, self.radius, self.box = problem.X[index], problem.radius, problem.limits(index)
         self.limits = linf_limits(self.X, self.radius, self.box) if norm == "linf" else None
 
     def keep(self, rows: np.ndarray) -> Ball:
         """The same ball around some of the rows."""
         kept = copy(self)
-        kept.X = self.X[rows]
+        kept.X, kept.box = self.X[rows], (rows_of(self.box[0], rows), rows_of(self.box[1], rows))
         kept.limits = None if self.limits is None else (self.limits[0][rows], self.limits[1][rows])
         return kept
 

@@ -1,16 +1,19 @@
-"""What one `run` of an attack sees: some rows to break, and an oracle that counts."""
+"""The attacked set: what the whole call knows of it, and what one `run` sees of it, with an oracle that counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from .anchors import Anchors
+from .boundary import Anchors, guesses
+from .geometry import Limit, rows_of
 from .validation import check_scores
+
+Observer = Callable[..., None]
 
 
 def misclassified(scores: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -32,10 +35,11 @@ class Problem:
         Margins of the clean points.
     rows : int ndarray (n,)
         Positions in the attacked set: seeds per example are made of these, so results don't depend on the chunks.
-    box : (float, float)
+    box : pair of floats or of arrays (n, d)
+        Smallest and largest values of the features.
     epsilon : float or None
         Radius of the ball, None for a minimum-norm attack.
-    cushion : float
+    tolerance : float
         Margins within this of zero may change sign with the rounding of another batch shape.
     anchors : Anchors
         Known points of the other class.
@@ -51,9 +55,9 @@ class Problem:
     signs: np.ndarray
     margins: np.ndarray
     rows: np.ndarray
-    box: tuple[float, float]
+    box: tuple[Limit, Limit]
     epsilon: float | None
-    cushion: float
+    tolerance: float
     anchors: Anchors
     progress: Callable[[float, int], None]
     gradients: np.ndarray | None = None
@@ -69,6 +73,21 @@ class Problem:
     def radius(self) -> float:
         """The ball's radius, for the attacks that have one."""
         return float("inf") if self.epsilon is None else self.epsilon
+
+    def limits(self, index: np.ndarray) -> tuple[Limit, Limit]:
+        """Smallest and largest values the features of these rows may take."""
+        return rows_of(self.box[0], index), rows_of(self.box[1], index)
+
+    def take(self, index: np.ndarray, **changes: Any) -> Problem:
+        """Some of the rows as a problem of their own; :meth:`charge` brings its counts back."""
+        mine = {name: getattr(self, name)[index] for name in ("X", "signs", "margins", "rows")}
+        gradients = None if self.gradients is None else self.gradients[index]
+        return replace(self, **mine, gradients=gradients, box=self.limits(index), **changes)
+
+    def charge(self, index: np.ndarray, part: Problem) -> None:
+        """Add what was spent on a part of the rows."""
+        self.queries[index] += part.queries
+        self.gradient_evaluations[index] += part.gradient_evaluations
 
     def margins_at(self, points: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Margins of `points`, which stand for the rows `index` of this problem; one query each."""
@@ -136,7 +155,7 @@ def flipped(gradients: np.ndarray, signs: np.ndarray, dtype: np.dtype) -> np.nda
 
 
 @dataclass(eq=False)
-class Found:
+class RunResult:
     """What a `run` returns.
 
     Attributes
@@ -153,3 +172,118 @@ class Found:
     points: np.ndarray
     trace: dict[str, np.ndarray] = field(default_factory=dict)
     margins: np.ndarray | None = None
+
+
+class AttackState:
+    """The attacked set as the whole call sees it: validated rows, clean scores, where to report."""
+
+    def __init__(
+        self,
+        target: Any,
+        X: np.ndarray,
+        signs: np.ndarray,
+        scores: np.ndarray,
+        observer: Observer | None,
+        reference: np.ndarray | None,
+        limits: tuple[Limit, Limit],
+    ) -> None:
+        self.target, self.X, self.signs, self.scores, self.limits = target, X, signs, scores, limits
+        # Gradients of the clean scores, and how far the scores that came with them are from the model's own.
+        self.gradients: np.ndarray | None = None
+        self.score_error = 0.0
+        self.observer, self.reference = observer, reference
+        self.already = misclassified(scores, signs)
+        self.tolerance = 1e-6 * float(np.abs(scores).max())
+        self.notes: list[str] = []
+
+    @property
+    def gradient_tolerance(self) -> float:
+        """Margins beyond this stand by the scores that come with gradients; infinite where these are other scores."""
+        if self.gradients is None or self.score_error > 1e-3 * float(np.abs(self.scores).max()):
+            return float("inf")
+        return max(self.tolerance, 8.0 * self.score_error)
+
+    def scores_at(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Scores of points that stand for these rows."""
+        return check_scores(self.target.scores(points), len(points))
+
+    def anchors(self, box: tuple[Any, Any], seed: int) -> Anchors:
+        """Points of either class: the attacked set's own, then the reference's, then guesses."""
+        points, scores = self.X, self.scores
+        if self.reference is not None:
+            points = np.concatenate([points, self.reference])
+            scores = np.concatenate([scores, check_scores(self.target.scores(self.reference), len(self.reference))])
+        anchors = Anchors(points, scores)
+        wanted = {int(sign) for sign in np.unique(self.signs[~self.already])}
+        if all(anchors.exist(sign) for sign in wanted):
+            return anchors
+        tried = guesses(self.X, box, seed)
+        more = check_scores(self.target.scores(tried), len(tried))
+        anchors = Anchors(np.concatenate([points, tried]), np.concatenate([scores, more]))
+        if not all(anchors.exist(sign) for sign in wanted):
+            self.notes.append(
+                "the model predicts one class for every point tried, so there may be no adversarial example: "
+                "pass points of the other class as reference"
+            )
+        return anchors
+
+
+class Records:
+    """Counts and per-example records of a search, over all rows of X."""
+
+    def __init__(self, n: int) -> None:
+        self.queries = np.zeros(n, dtype=np.int64)
+        self.gradient_evaluations = np.zeros(n, dtype=np.int64)
+        self.trace: dict[str, np.ndarray] = {}
+
+    def record(self, rows: np.ndarray, problem: Problem, found: RunResult) -> None:
+        self.queries[rows] = problem.queries
+        self.gradient_evaluations[rows] = problem.gradient_evaluations
+        for key, values in found.trace.items():
+            column = self.trace.setdefault(key, np.zeros(len(self.queries), dtype=values.dtype))
+            column[rows] = values
+
+    def carry(self, spent: Records, broken: np.ndarray) -> None:
+        """Add the cost of the smaller balls, and take over the records of the rows they broke."""
+        self.queries += spent.queries
+        self.gradient_evaluations += spent.gradient_evaluations
+        for key, values in spent.trace.items():
+            column = self.trace.setdefault(key, np.zeros_like(values))
+            column[broken] = values[broken]
+
+
+class Progress:
+    """Turns chunk-wise progress into at most a hundred calls of an observer."""
+
+    def __init__(self, observer: Observer | None, n: int, broken: int) -> None:
+        self._observer, self._n = observer, n
+        self._last, self._broken = -1, broken
+
+    def chunk(self, start: float, share: float) -> Callable[[float, int], None]:
+        before = self._broken
+
+        def report(fraction: float, broken: int) -> None:
+            self._broken = before + broken
+            self._emit(int(100 * (start + share * min(fraction, 1.0))))
+
+        return report
+
+    def finish(self) -> None:
+        self._emit(100)
+
+    def _emit(self, percent: int) -> None:
+        if self._observer is None or percent <= self._last:
+            return
+        self._last = percent
+        self._observer("attack", percent, 100, robust_accuracy=1.0 - self._broken / self._n)
+
+
+def shared(observer: Observer | None, position: int, count: int) -> Observer | None:
+    """What one of `count` searches in a row may tell an observer: its part of the whole."""
+    if observer is None:
+        return None
+
+    def watch(event: str, step: int, total: int, **values: Any) -> None:
+        observer(event, position * total + step, count * total, **values)
+
+    return watch

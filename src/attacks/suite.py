@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import Attack, MinimumNormAttack
+from .base import Attack
 from .carlini_wagner import CarliniWagner
-from .fgsm import FGSM
-from .pgd import PGD
+from .constraints import Constraints
+from .multiclass import ManyClasses
+from .pgd import FGSM, PGD
+from .problem import Observer, shared
 from .result import AttackResult, capped
-from .scene import Observer
 from .targets import as_target
-from .validation import check_epsilon, check_labels, check_points
+from .threat import Threat
+from .validation import check_epsilon, check_labels, check_norm, check_points
 from .zoo import ZOO
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SuiteResult(AttackResult):
     """The union of several results.
 
     Attributes
     ----------
     broken_by : str ndarray (n,)
-        The attack whose example is the nearest (L2) of those that broke the row; ``"clean"`` for rows that were
-        misclassified to begin with, ``""`` for rows no attack broke.
+        The attack whose example is the nearest, in the threat's norm, of those that broke the row; ``"clean"`` for rows
+        that were misclassified to begin with, ``""`` for rows no attack broke.
     results : dict of AttackResult
-        By the attacks' names.
+        By the attacks' names, each at the threat of the suite.
     """
 
     broken_by: np.ndarray
@@ -38,45 +41,86 @@ class SuiteResult(AttackResult):
 
 @dataclass(frozen=True)
 class Suite:
-    """Run every attack and keep the nearest example that broke each row.
+    """Run every attack and keep the nearest example that broke each row: the worst case at one threat.
 
-    A row is broken when some attack broke it by that attack's own rule: FGSM and PGD inside their ball, C&W and ZOO at
-    any distance, or within `l2_cap` when it is given. ``accuracy_at(result, cap)`` reads the same result at other caps:
-    ``distortion_l2`` is the smallest distortion any of the attacks found.
+    The bounded attacks look inside one ball, the same for all of them; what the unbounded ones find counts when it lies
+    in that ball, too. A suite of unbounded attacks alone, without `epsilon`, is unbounded.
 
     Parameters
     ----------
     attacks : sequence of attacks, optional
         FGSM, PGD, CarliniWagner and ZOO with their defaults when None.
-    l2_cap : float, optional
-        Largest L2 distortion at which an example of a minimum-norm attack counts.
-    chunk_size, dtype, random_state : optional
+    epsilon : float, optional
+        Radius in `norm`; None takes the threat of the bounded attacks.
+    norm : {"linf", "l2"}
+    constraints, box, chunk_size, dtype, random_state : optional
         Settings for all attacks at once, in place of their own.
     """
 
     attacks: Sequence[Attack] | None = None
-    l2_cap: float | None = None
+    epsilon: float | None = None
+    norm: str = "linf"
+    constraints: Constraints | None = None
     chunk_size: int | None = None
     dtype: str | None = None
     random_state: int | None = None
+    box: tuple[float, float] | None = None
 
     name: ClassVar[str] = "suite"
 
     def __post_init__(self) -> None:
         if self.attacks is not None and len(self.attacks) == 0:
             raise ValueError("attacks must hold at least one attack, got an empty sequence")
-        if self.l2_cap is not None:
-            check_epsilon(self.l2_cap, "l2_cap")
+        check_norm(self.norm)
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+        # By what they say of themselves: two radii on a screen that read the same are the same.
+        threats = {f"{name} at {attack.threat()}": attack.threat() for name, attack in self._bounded().items()}
+        if self.epsilon is not None:
+            threats[f"the suite at {self.threat()}"] = self.threat()
+        if len(set(threats.values())) > 1:
+            raise ValueError(
+                f"epsilon, norm and box must be the same for all attacks of a suite, got {', '.join(threats)}"
+            )
 
     def members(self) -> dict[str, Attack]:
         """The attacks by name; a second one of a kind is numbered, ``pgd_2``."""
-        common = {key: getattr(self, key) for key in ("chunk_size", "dtype", "random_state")}
+        shared = ("constraints", "box", "chunk_size", "dtype", "random_state")
+        common = {key: getattr(self, key) for key in shared}
         common = {key: value for key, value in common.items() if value is not None}
         named: dict[str, Attack] = {}
-        for attack in (FGSM(), PGD(), CarliniWagner(), ZOO()) if self.attacks is None else self.attacks:
+        for attack in self._defaults() if self.attacks is None else self.attacks:
             count = sum(other.name == attack.name for other in named.values())
             named[f"{attack.name}_{count + 1}" if count else attack.name] = replace(attack, **common)
         return named
+
+    def _defaults(self) -> list[Attack]:
+        radius: dict[str, Any] = {} if self.epsilon is None else {"epsilon": self.epsilon}
+        return [FGSM(norm=self.norm, **radius), PGD(norm=self.norm, **radius), CarliniWagner(), ZOO()]
+
+    def _bounded(self) -> dict[str, Attack]:
+        return {name: attack for name, attack in self.members().items() if attack.bounded}
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a ball."""
+        return self.epsilon is not None or bool(self._bounded())
+
+    @property
+    def costly(self) -> bool:
+        """Whether one of its attacks searches long for every single example."""
+        return any(attack.costly for attack in self.members().values())
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether one of its attacks does."""
+        return any(attack.needs_gradients for attack in self.members().values())
+
+    def threat(self, l2_cap: float = math.inf) -> Threat:
+        """The ball of the suite, or L2 at the cap."""
+        if self.epsilon is not None:
+            return Threat(self.norm, self.epsilon, next(iter(self.members().values())).box)
+        return next(iter((self._bounded() or self.members()).values())).threat(l2_cap)
 
     def __call__(
         self,
@@ -87,49 +131,37 @@ class Suite:
         observer: Observer | None = None,
         reference: np.ndarray | None = None,
     ) -> Any:
-        """Attack every row of X with every attack; arguments and result as for a single attack.
-
-        `epsilons` needs attacks that share one norm: a radius means nothing in two of them.
-        """
-        members = self.members()
-        norms = {getattr(attack, "norm", "l2") for attack in members.values()}
-        if epsilons is not None and len(norms) > 1:
-            raise ValueError(f"epsilons cannot be given to a suite that mixes norms ({', '.join(sorted(norms))})")
-        found: dict[str, list[AttackResult]] = {}
+        """Attack every row of X with every attack; arguments and result as for a single attack."""
+        members, own = self.members(), self.threat()
+        wanted = [own.epsilon] if epsilons is None else [check_epsilon(e, "epsilons") for e in np.atleast_1d(epsilons)]
+        threats = [replace(own, epsilon=epsilon) for epsilon in wanted]
+        found: list[dict[str, AttackResult]] = [{} for _ in threats]
         for i, (name, attack) in enumerate(members.items()):
-            result = attack(model, X, y, epsilons, self._watch(observer, i, len(members)), reference)
-            several = result if isinstance(result, list) else [result]
-            if self.l2_cap is not None and isinstance(attack, MinimumNormAttack):
-                clean = check_points(X, attack.dtype, attack.box)
-                several = [capped(one, clean, self.l2_cap) for one in several]
-            found[name] = several
-        signs = check_labels(y, len(X), getattr(as_target(model), "classes_", None))
-        count = len(next(iter(found.values())))
-        merged = [worst_case({name: found[name][k] for name in found}, signs) for k in range(count)]
+            watch = shared(observer, i, len(members))
+            if attack.bounded:
+                several = attack(model, X, y, wanted, watch, reference)
+            else:
+                nearest, clean = attack(model, X, y, None, watch, reference), check_points(X, attack.dtype, attack.box)
+                several = [capped(nearest, clean, threat) for threat in threats]
+            for results, result in zip(found, several):
+                results[name] = result
+        target = as_target(model)
+        many = isinstance(target, ManyClasses)  # whose scores are margins of y
+        signs = np.ones(len(X)) if many else check_labels(y, len(X), getattr(target, "classes_", None))
+        merged = [worst_case(results, signs, threat) for results, threat in zip(found, threats)]
         return merged[0] if epsilons is None or np.isscalar(epsilons) else merged
 
-    @staticmethod
-    def _watch(observer: Observer | None, position: int, count: int) -> Observer | None:
-        if observer is None:
-            return None
 
-        def watch(event: str, step: int, total: int, **values: Any) -> None:
-            observer(event, position * total + step, count * total, **values)
-
-        return watch
-
-
-def worst_case(results: dict[str, AttackResult], signs: np.ndarray) -> SuiteResult:
-    """Merge results on the same rows: the nearest success, or else the example of smallest margin."""
+def worst_case(results: dict[str, AttackResult], signs: np.ndarray, threat: Threat) -> SuiteResult:
+    """Merge results on the same rows and threat: the nearest success, or else the example of smallest margin."""
     ones = list(results.values())
     names = np.array([*results, "clean", ""])
     success = np.stack([one.success for one in ones])
-    l2 = np.where(success, np.stack([one.distortion_l2 for one in ones]), np.inf)
+    distances = np.where(success, np.stack([one.distortion(threat.norm) for one in ones]), np.inf)
     margins = np.stack([signs * one.scores for one in ones])
     broken = np.logical_or.reduce(success)
-    best = np.where(broken, l2.argmin(axis=0), margins.argmin(axis=0))
+    best = np.where(broken, distances.argmin(axis=0), margins.argmin(axis=0))
     already = ones[0].already_misclassified
-    epsilons = {one.epsilon for one in ones}
 
     def pick(values: list[np.ndarray]) -> np.ndarray:
         chosen = values[0].copy()
@@ -139,7 +171,7 @@ def worst_case(results: dict[str, AttackResult], signs: np.ndarray) -> SuiteResu
 
     return SuiteResult(
         attack=Suite.name,
-        epsilon=epsilons.pop() if len(epsilons) == 1 else None,
+        threat=threat,
         examples=pick([one.examples for one in ones]),
         success=broken,
         distortion_l2=pick([one.distortion_l2 for one in ones]),

@@ -6,8 +6,25 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
+from sklearn.feature_selection import SelectorMixin
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+from sklearn.svm import SVC, NuSVC
 
-from .sklearn_targets import closed_form
+from .closed_forms import (
+    AffineStep,
+    ChainForm,
+    LinearForm,
+    LinearStep,
+    NormalizeStep,
+    PolynomialForm,
+    RBFForm,
+    SigmoidForm,
+)
+from .multiclass import Behind, ClassMargins, HighestScore, KernelVotes, ManyClasses, MostVotes, linear_forms
 
 ROWS_PER_QUERY = 4096
 
@@ -35,6 +52,8 @@ class AdaptedTarget:
     probe : callable, optional
         Exact answers to many one-coordinate queries at once; without it they are asked one by one, in batches.
     """
+
+    labels_only = False  # whether the scores are nothing but signs
 
     def __init__(
         self,
@@ -84,19 +103,30 @@ def batched_queries(
     return answers[0].reshape(n, q), answers[1].reshape(n, q)
 
 
-def as_target(model: Any) -> Any:
+def as_target(model: Any, classes: Any = None) -> Any:
     """Adapt `model` to the attacks' protocol.
 
     Objects with ``scores``, ``scores_and_gradients`` and ``probe`` pass through. Fitted scikit-learn SVC, NuSVC,
     linear classifiers, Pipelines of scalers, PCA and selectors that end in one of them, and searches over those get
-    closed-form gradients. Anything else with ``scores`` or ``decision_function``, and any function of X, can be
-    attacked by the black-box attacks only.
+    closed-form gradients, with two classes or more (one-vs-one as libsvm votes, one-vs-rest, multinomial). Anything
+    else with ``scores`` or ``decision_function``, and any function of X, can be attacked by the black-box attacks only;
+    what has ``predict`` alone, by the attack that needs no more than labels.
+
+    `classes` are what the labels of the model's own ``classes_`` are called in y, in their order.
     """
     if isinstance(model, type):
         raise ValueError(f"model must be a fitted object, got the class {model.__name__}")
-    classes = getattr(model, "classes_", None)
+    if callable(getattr(model, "attack_target", None)):
+        return model.attack_target()
+    own = getattr(model, "classes_", None)
+    classes = own if classes is None else np.asarray(classes)
+    if classes is not None and len(classes) > 2:
+        forms = class_margins(model)
+        if forms is None:
+            raise ValueError(f"model {type(model).__name__} must be a binary classifier, got {len(classes)} classes")
+        return ManyClasses(forms, classes)
     if classes is not None and len(classes) != 2:
-        raise ValueError(f"model must be a binary classifier, got {len(classes)} classes")
+        raise ValueError(f"model must have two classes or more, got {len(classes)}")
     if callable(getattr(model, "scores", None)):
         if callable(getattr(model, "probe", None)) and callable(getattr(model, "scores_and_gradients", None)):
             return model
@@ -108,11 +138,104 @@ def as_target(model: Any) -> Any:
         return AdaptedTarget(form.scores, classes, form.scores_and_gradients, form.probe)
     if callable(getattr(model, "decision_function", None)):
         return AdaptedTarget(model.decision_function, classes)
+    if callable(getattr(model, "predict", None)):
+        known = np.array([-1, 1]) if own is None else np.asarray(own)
+        target = AdaptedTarget(lambda X: np.where(np.asarray(model.predict(X)) == known[1], 1.0, -1.0), classes)
+        target.labels_only = True
+        return target
     if callable(model):
         return AdaptedTarget(model)
-    raise ValueError(f"model must have scores or decision_function, or be a function of X; got {type(model).__name__}")
+    raise ValueError(
+        f"model must have scores, decision_function or predict, or be a function; got {type(model).__name__}"
+    )
 
 
 def has_gradients(target: Any) -> bool:
     """Whether white-box attacks apply."""
-    return callable(getattr(target, "scores_and_gradients", None))
+    return isinstance(target, ManyClasses) or callable(getattr(target, "scores_and_gradients", None))
+
+
+KERNEL_FORMS = {"rbf": RBFForm, "poly": PolynomialForm, "sigmoid": SigmoidForm}
+
+
+def closed_form(model: Any) -> Any:
+    """The closed form of a fitted classifier, or None when it is not one whose derivatives are known."""
+    if not isinstance(model, BaseEstimator):
+        return None
+    if hasattr(model, "best_estimator_"):
+        return closed_form(model.best_estimator_)
+    if isinstance(model, Pipeline):
+        return _chain(model)
+    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_"):
+        if model.kernel == "linear":
+            return _linear(model)
+        kind = KERNEL_FORMS.get(model.kernel) if isinstance(model.kernel, str) else None
+        return kind(model) if kind is not None else None
+    if hasattr(model, "coef_") and hasattr(model, "intercept_"):
+        return _linear(model)
+    return None
+
+
+def class_margins(model: Any) -> ClassMargins | None:
+    """Margins per class of a fitted classifier of many, or None when its derivatives are not known."""
+    if not isinstance(model, BaseEstimator):
+        return None
+    if hasattr(model, "best_estimator_"):
+        return class_margins(model.best_estimator_)
+    if isinstance(model, Pipeline):
+        forms, steps = class_margins(model.steps[-1][1]), _steps(model)
+        return None if forms is None or steps is None else Behind(ChainForm(steps, _NOTHING), forms)
+    if isinstance(model, OneVsRestClassifier):
+        several = [closed_form(one) for one in model.estimators_]
+        return None if any(form is None for form in several) else HighestScore(several)
+    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_"):
+        if model.break_ties or not isinstance(model.kernel, str):
+            return None  # the class is then not decided by votes
+        if model.kernel == "linear":
+            return MostVotes(linear_forms(_dense(model.coef_), model.intercept_), len(model.classes_))
+        kind = KERNEL_FORMS.get(model.kernel)
+        return None if kind is None else KernelVotes(kind, model)
+    if hasattr(model, "coef_") and hasattr(model, "intercept_") and len(_dense(model.coef_)) == len(model.classes_):
+        return HighestScore(linear_forms(_dense(model.coef_), model.intercept_))
+    return None
+
+
+_NOTHING: Any = None
+
+
+def _dense(weights: Any) -> np.ndarray:
+    return np.asarray(weights.toarray() if hasattr(weights, "toarray") else weights)
+
+
+def _linear(model: Any) -> Any:
+    weights = model.coef_.toarray() if hasattr(model.coef_, "toarray") else np.asarray(model.coef_)
+    if weights.size != weights.shape[-1] or not hasattr(model, "decision_function"):
+        return None
+    return LinearForm(weights.reshape(-1).astype(np.float64), float(np.ravel(model.intercept_)[0]))
+
+
+def _chain(pipeline: Any) -> Any:
+    form = closed_form(pipeline.steps[-1][1])
+    steps = _steps(pipeline)
+    if form is None or steps is None:
+        return None
+    return ChainForm(steps, form) if steps else form
+
+
+def _steps(pipeline: Any) -> list[Any] | None:
+    """The preprocessing, or None when the derivatives of a step are not known."""
+    steps = [_step(t) for _, t in pipeline.steps[:-1] if t is not None and t != "passthrough"]
+    return None if any(step is None for step in steps) else steps
+
+
+def _step(transformer: Any) -> Any:
+    width = getattr(transformer, "n_features_in_", None)
+    if isinstance(transformer, MinMaxScaler) and transformer.clip:
+        return None
+    if isinstance(transformer, (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)):
+        return AffineStep(transformer, width or 0)
+    if isinstance(transformer, (PCA, SelectorMixin)):
+        return LinearStep(transformer, width or 0)
+    if isinstance(transformer, Normalizer) and transformer.norm == "l2":
+        return NormalizeStep()
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 
 from .base import Attack
 from .geometry import distortions
-from .problem import misclassified
+from .multiclass import ManyClasses
+from .problem import Observer, misclassified
 from .result import AttackResult
-from .scene import Observer
 from .targets import as_target
+from .threat import Threat
 from .validation import check_labels, check_points, check_scores
 
 
@@ -41,6 +43,25 @@ class Transfer:
         """Name of the attack with its setting, ``transfer_pgd``."""
         return f"transfer_{self.attack.name}"
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the attack is."""
+        return self.attack.bounded
+
+    @property
+    def costly(self) -> bool:
+        """Whether the attack is."""
+        return self.attack.costly
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Of the surrogate, as the attack does."""
+        return self.attack.needs_gradients
+
+    def threat(self, l2_cap: float = math.inf) -> Threat:
+        """That of the attack."""
+        return self.attack.threat(l2_cap)
+
     def __call__(
         self,
         model: Any,
@@ -52,6 +73,8 @@ class Transfer:
     ) -> Any:
         """Attack the surrogate and score the examples on `model`; arguments and result as for a single attack."""
         victim = as_target(model)
+        if isinstance(victim, ManyClasses):
+            raise ValueError(f"model must have two classes for a transfer attack, got {len(victim.classes_)}")
         points = check_points(X, self.attack.dtype, self.attack.box)
         signs = check_labels(y, len(points), getattr(victim, "classes_", None))
         clean = check_scores(victim.scores(points), len(points))

@@ -1,4 +1,4 @@
-"""Input checks whose messages name the argument to mend."""
+"""Input checks whose messages name the argument to change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
+
+
+class Unattackable(ValueError):
+    """The model does not give what the attack needs: scores, or gradients."""
 
 
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
@@ -28,19 +32,32 @@ def check_positive(value: Any, name: str) -> None:
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
 
 
+def check_norm(norm: Any) -> None:
+    """A norm the attacks know."""
+    if norm not in ("linf", "l2"):
+        raise ValueError(f"norm must be 'linf' or 'l2', got {norm!r}")
+
+
 def check_box(box: Any) -> None:
-    """A pair (lowest, highest) pixel value."""
+    """A pair (lowest, highest) of values, of all features or one each."""
     try:
-        lowest, highest = box
-        ordered = float(lowest) < float(highest)
+        lowest, highest = (np.asarray(limit, dtype=np.float64) for limit in box)
+        scalar = lowest.ndim == highest.ndim == 0
+        ordered = bool((lowest < highest).all() if scalar else (lowest <= highest).all() and (lowest < highest).any())
     except (TypeError, ValueError):
         ordered = False
     if not ordered:
-        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {box!r}")
+        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {shorten(box)}")
 
 
-def check_points(X: Any, dtype: str, box: tuple[float, float], name: str = "X") -> np.ndarray:
-    """Rows of finite pixels inside the box, (n, d), in the attack's dtype."""
+def shorten(value: Any) -> str:
+    """For a message: long arrays by their beginning."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def check_points(X: Any, dtype: str, box: tuple[Any, Any], name: str = "X") -> np.ndarray:
+    """Rows of finite features inside the box, (n, d), in the attack's dtype."""
     points = np.asarray(X)
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] == 0:
         raise ValueError(f"{name} must be a non-empty array of shape (n, d), got shape {points.shape}")
@@ -51,10 +68,16 @@ def check_points(X: Any, dtype: str, box: tuple[float, float], name: str = "X") 
         points = points.copy()  # torch warns of arrays it could write to and must not
     if not np.isfinite(points).all():
         raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
-    if points.min() < box[0] or points.max() > box[1]:
-        raise ValueError(
-            f"{name} must lie in box={tuple(box)}, but its values span [{points.min():.6g}, {points.max():.6g}]"
-        )
+    lowest, highest = (np.asarray(limit, dtype=points.dtype) for limit in box)
+    for limit in (lowest, highest):
+        if limit.shape not in ((), (points.shape[1],)):
+            raise ValueError(f"box must hold one limit or one per feature ({points.shape[1]}), got shape {limit.shape}")
+    outside = ((points < lowest) | (points > highest)).any(axis=0)
+    if outside.any():
+        span = f"[{points.min():.6g}, {points.max():.6g}]"
+        if lowest.ndim or highest.ndim:
+            raise ValueError(f"{name} must lie in box, but feature {np.flatnonzero(outside)[0]} does not")
+        raise ValueError(f"{name} must lie in box={tuple(box)}, but its values span {span}")
     return points
 
 

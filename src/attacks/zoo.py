@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, bisect
-from .geometry import row_norms
-from .penalty import ConstantSearch, EarlyAbort
-from .problem import Found, Problem
+from .boundary import Nearest, approach_from_anchors, bisect, walk
+from .carlini_wagner import ConstantSearch, EarlyAbort
+from .geometry import columns_of, row_norms
+from .problem import Problem, RunResult
 from .validation import check_count, check_epsilon, check_positive
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
@@ -31,6 +31,10 @@ class ZOO(MinimumNormAttack):
     moves those coordinates by ADAM, each with its own step count as in the reference code. The attack sees scores only;
     a model that can answer many one-coordinate queries at once (``probe``) just answers faster. The midpoint of a pair
     is the score at x' up to h², so success needs no further queries while it runs.
+
+    As in :class:`CarliniWagner` a walk comes first, to the nearest point of the linearised adversarial region, here on
+    gradients made of those differences, one batch of coordinates renewed per step. It is what spares queries: on MNIST
+    1 vs 7 the median L2 is that of C&W within 20,000 of them, on the 64 pixels of the digits within 5,000.
 
     Parameters
     ----------
@@ -52,7 +56,10 @@ class ZOO(MinimumNormAttack):
         First c; None takes four times the c at which a linear model's penalty has its minimum on the boundary,
         ``2 · margin / ‖∇‖²``, from the first batch of coordinates.
     patience : int
-        A row leaves a round when this many sweeps over all coordinates did not lower its loss by 1 %.
+        A row leaves the walk when this many sweeps over all coordinates brought it no nearer, and a round of ADAM when
+        they did not lower its loss by 1 %.
+    sweeps : int
+        Most sweeps over all coordinates of the walk; it spends at most half of the budget.
     restarts : int
         How many of the nearest points of the other class a failure tries, by bisection on the sign of the score.
 
@@ -73,14 +80,16 @@ class ZOO(MinimumNormAttack):
     confidence: float = 0.0
     initial_const: float | None = None
     patience: int = 4
+    sweeps: int = 20
     restarts: int = 1
 
     name: ClassVar[str] = "zoo"
+    norm: ClassVar[str] = "l2"
     needs_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for setting in ("max_queries", "coordinates", "binary_search_steps", "steps", "patience"):
+        for setting in ("max_queries", "coordinates", "binary_search_steps", "steps", "patience", "sweeps"):
             check_count(getattr(self, setting), setting)
         check_count(self.restarts, "restarts", least=0)
         check_positive(self.h, "h")
@@ -92,28 +101,26 @@ class ZOO(MinimumNormAttack):
         if self.initial_const is not None:
             check_positive(self.initial_const, "initial_const")
 
-    def run(self, problem: Problem) -> Found:
+    def run(self, problem: Problem) -> RunResult:
         n = len(problem.X)
         nearest = Nearest(problem, self.confidence)
-        constants = ConstantSearch(np.full(n, np.nan if self.initial_const is None else self.initial_const))
         steps = np.zeros(n, dtype=np.int64)
+        self._approach(problem, nearest, problem.X, np.arange(n), share=0.5)
+        restarted = self._restart(problem, nearest)
+        problem.progress(0.4, n - len(nearest.missing))
+        constants = ConstantSearch(np.full(n, np.nan if self.initial_const is None else self.initial_const))
         index = np.flatnonzero(self._affords(problem, np.arange(n)))
         for round_ in range(self.binary_search_steps):
             if len(index) == 0:
                 break
-            before = nearest.l2[index]
+            before = nearest.distances[index]
             succeeded = self._descend(problem, nearest, constants, index, steps, round_)
             constants.update(index, succeeded)
-            gained = np.isinf(nearest.l2[index]) | (nearest.l2[index] < 0.99 * before)
+            gained = np.isinf(nearest.distances[index]) | (nearest.distances[index] < 0.99 * before)
             index = index[gained & self._affords(problem, index)]
-        restarted = self._restart(problem, nearest)
-        index = np.flatnonzero(restarted & self._affords(problem, np.arange(n)))
-        if len(index):
-            constants.c[index] = np.nan
-            self._descend(problem, nearest, constants, index, steps, self.binary_search_steps)
         self._tighten(problem, nearest)
         trace = {"restarted": restarted, "steps": steps, "out_of_budget": ~self._affords(problem, np.arange(n))}
-        return Found(nearest.points, trace)
+        return RunResult(nearest.points, trace)
 
     def _batch(self, problem: Problem) -> int:
         return min(self.coordinates, problem.X.shape[1])
@@ -121,6 +128,25 @@ class ZOO(MinimumNormAttack):
     def _affords(self, problem: Problem, index: np.ndarray) -> np.ndarray:
         """Rows whose budget covers one more step; what a rescue would cost is kept back."""
         return problem.queries[index] + 2 * self._batch(problem) + self.restarts * RESCUE <= self.max_queries
+
+    def _approach(
+        self, problem: Problem, nearest: Nearest, starts: np.ndarray, index: np.ndarray, share: float = 1.0
+    ) -> None:
+        """Walk to the boundary on gradients made of differences, with at most a share of what is left to spend."""
+        index = index[self._affords(problem, index)]
+        if len(index) == 0:
+            return
+        gradients = CoordinateGradients(nearest, index, self.h, self._batch(problem), self.random_state)
+        sweep = len(gradients.batches)
+        left = int(self.max_queries - problem.queries[index].max()) - self.restarts * RESCUE
+        steps = min(self.sweeps * sweep, int(share * left) // (2 * self._batch(problem)) - sweep)
+        if steps < sweep:
+            return
+        gradients.expected = sweep + steps
+        for _ in range(sweep):
+            gradients(starts[index], index)
+        reach = 0.25 * problem.anchors.distances(problem.X[index], problem.signs[index])
+        walk(problem, nearest, starts[index], index, steps, reach, self.patience * sweep, gradients)
 
     def _descend(
         self,
@@ -133,13 +159,14 @@ class ZOO(MinimumNormAttack):
     ) -> np.ndarray:
         """One round; whether each row of `index` was adversarial at some step."""
         d, q = problem.X.shape[1], self._batch(problem)
-        known = np.isfinite(nearest.l2[index])
+        known = np.isfinite(nearest.distances[index])
         points = np.where(known[:, None], nearest.points[index], problem.X[index])
         succeeded = np.zeros(len(index), dtype=bool)
         place = np.arange(len(index))
         mean, square = np.zeros_like(points), np.zeros_like(points)
         visits = np.zeros(d)
-        abort = EarlyAbort(len(index), max(self.patience * -(-d // q), SHORTEST_WINDOW), 0.99)
+        window = max(self.patience * -(-d // q), SHORTEST_WINDOW)
+        abort = EarlyAbort(nearest.distances[index] ** 2, window, 0.99)
         probe = problem.prober()
         for step in range(self.steps):
             # The batch depends on the seed and the step alone: every chunk of rows visits the same coordinates.
@@ -158,7 +185,9 @@ class ZOO(MinimumNormAttack):
             c = constants.c[index]
             gradients = (2.0 * delta + np.where(hinge > 0, c, 0.0)[:, None] * slopes).astype(points.dtype)
             visits[coords] += 1
-            points[:, coords] = self._adam(moved, gradients, mean, square, coords, visits[coords], problem.box)
+            stepped = self._adam(moved, gradients, mean, square, coords, visits[coords])
+            lower, upper = problem.limits(index)
+            points[:, coords] = np.clip(stepped, columns_of(lower, coords), columns_of(upper, coords))
             losses = row_norms(points - problem.X[index]) ** 2 + c * np.maximum(hinge, 0.0)
             leave = abort.stalled(step, losses) | ~self._affords(problem, index)
             if leave.any():
@@ -168,8 +197,9 @@ class ZOO(MinimumNormAttack):
                 probe.keep(stay)
                 if len(index) == 0:
                     break
-            done = (round_ + step / self.steps) / (self.binary_search_steps + 1)
-            problem.progress(done, len(problem.X) - len(nearest.missing))
+            # Few rows stay for all the steps they may take: what is left to do is a matter of the rows that are.
+            waiting = len(index) / len(problem.X) * window / (window + step)
+            problem.progress(0.4 + 0.6 * (1.0 - waiting), len(problem.X) - len(nearest.missing))
         return succeeded
 
     @staticmethod
@@ -199,26 +229,27 @@ class ZOO(MinimumNormAttack):
         square: np.ndarray,
         coords: np.ndarray,
         visits: np.ndarray,
-        box: tuple[float, float],
     ) -> np.ndarray:
         mean[:, coords] = m = self.beta1 * mean[:, coords] + (1.0 - self.beta1) * gradients
         square[:, coords] = v = self.beta2 * square[:, coords] + (1.0 - self.beta2) * gradients**2
         scale = self.learning_rate * np.sqrt(1.0 - self.beta2**visits) / (1.0 - self.beta1**visits)
-        return np.clip(moved - scale.astype(moved.dtype) * m / (np.sqrt(v) + 1e-8), *box)
+        return moved - scale.astype(moved.dtype) * m / (np.sqrt(v) + 1e-8)
 
     def _restart(self, problem: Problem, nearest: Nearest) -> np.ndarray:
-        """Decision-based rescue of the failures, as far as the budget goes."""
+        """Bring the failures to the boundary from points of the other class, and walk on from there."""
         restarted = np.zeros(len(problem.X), dtype=bool)
         index = nearest.missing
         index = index[problem.queries[index] + self.restarts * RESCUE <= self.max_queries]
         if self.restarts and len(index):
             approach_from_anchors(problem, nearest, index, self.restarts, queries=RESCUE - 1)
-            restarted[index] = np.isfinite(nearest.l2[index])
+            index = index[np.isfinite(nearest.distances[index])]
+            restarted[index] = True
+            self._approach(problem, nearest, nearest.points.copy(), index, share=0.5)
         return restarted
 
     def _tighten(self, problem: Problem, nearest: Nearest, queries: int = 8) -> None:
         """The segment from x to the best point may cross the boundary earlier."""
-        index = np.flatnonzero(np.isfinite(nearest.l2) & (problem.queries + queries <= self.max_queries))
+        index = np.flatnonzero(np.isfinite(nearest.distances) & (problem.queries + queries <= self.max_queries))
         if len(index):
             bisect(problem, nearest, nearest.points[index], index, queries)
 
@@ -229,3 +260,35 @@ class ZOO(MinimumNormAttack):
             "out_of_budget": int((search.trace.get("out_of_budget", none)).sum()),
             "steps": int(search.trace.get("steps", none).max()),
         }
+
+
+class CoordinateGradients:
+    """Margins and gradients of rows that move, from symmetric differences on one batch of coordinates at a time.
+
+    The slopes along the other coordinates are those last seen. The batches cover all coordinates in turn, in an order
+    that depends on the seed alone: every chunk of rows visits the same ones.
+    """
+
+    def __init__(self, nearest: Nearest, index: np.ndarray, h: float, batch: int, seed: int) -> None:
+        self._nearest, problem = nearest, nearest.problem
+        d = problem.X.shape[1]
+        order = np.random.default_rng([seed, d]).permutation(d)
+        self.batches = [np.sort(order[i : i + batch]) for i in range(0, d, batch)]
+        self.expected = len(self.batches)  # calls there may be, for the progress
+        self._turn, self._h = 0, h
+        self._slopes = np.zeros_like(problem.X)
+        self._index = index
+        self._probe = problem.prober()
+
+    def __call__(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if len(index) < len(self._index):
+            self._probe.keep(np.isin(self._index, index))
+        self._index = index
+        coords = self.batches[self._turn % len(self.batches)]
+        self._turn += 1
+        plus, minus = self._probe(points, index, coords, self._h)
+        self._slopes[np.ix_(index, coords)] = (plus - minus) / (2.0 * self._h)
+        margins = 0.5 * (plus + minus).mean(axis=1)
+        broken = len(self._slopes) - len(self._nearest.missing)
+        self._nearest.problem.progress(0.4 * self._turn / self.expected, broken)
+        return margins, self._slopes[index]

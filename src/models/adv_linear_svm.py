@@ -12,10 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from models.binary import BinaryClassifier
 from models.certificates import linear_radius
-from models.grid_columns import assign_folds
+from models.certificates.api import Contest, binary_contest, certified_radius, certify
+from models.certificates.linear import LinearForm
+from models.certificates.region import Box
+from models.grid import Axes, CrossValidation, FoldScores
 from models.linear_columns import solve_columns
-from models.linear_path import Solution, solve
 from models.linear_problem import Candidate, FreeRangeProblem
+from models.linear_solver import Solution, solve
+from models.training import Observer
 
 _STAGES = 50
 _UNIT = np.finfo(np.float64).eps / 2
@@ -62,7 +66,7 @@ class AdvLinearSVM(BinaryClassifier):
         solution. The objective of an early entry is that of the rows then in use.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "C_f": [Interval(Real, 0, 1, closed="both")],
         "attacked_class": [StrOptions({"positive", "negative", "both"})],
@@ -72,7 +76,16 @@ class AdvLinearSVM(BinaryClassifier):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, C=1.0, C_f=0.1, attacked_class="positive", box=None, fit_intercept=True, tol=1e-4, max_iter=400):
+    def __init__(
+        self,
+        C: float = 1.0,
+        C_f: float = 0.1,
+        attacked_class: str = "positive",
+        box: Any = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-4,
+        max_iter: int = 400,
+    ):
         self.C = C
         self.C_f = C_f
         self.attacked_class = attacked_class
@@ -82,7 +95,7 @@ class AdvLinearSVM(BinaryClassifier):
         self.max_iter = max_iter
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, eval_set=None, observer=None):
+    def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "AdvLinearSVM":
         """Train on the rows of X.
 
         Parameters
@@ -131,15 +144,17 @@ class AdvLinearSVM(BinaryClassifier):
             if (low > X).any() or (high < X).any():
                 raise ValueError("box does not hold all rows of X: widen it, or leave it None to take it from the data")
         attacked = {"positive": signs > 0, "negative": signs < 0, "both": np.full(len(signs), True)}
-        pull = np.where(attacked[self.attacked_class], float(self.C_f), 0.0)
-        return FreeRangeProblem(X, signs, pull, low, high, float(self.C), bool(self.fit_intercept))
+        strength = np.where(attacked[self.attacked_class], float(self.C_f), 0.0)
+        return FreeRangeProblem(X, signs, strength, low, high, float(self.C), bool(self.fit_intercept))
 
     def _accept(self, solution: Solution) -> None:
         self.coef_ = solution.weights[None, :]
         self.intercept_ = np.array([solution.intercept])
         self.objective_, self.dual_gap_, self.n_iter_ = solution.objective, solution.gap, solution.n_iter
 
-    def _keep_stages(self, stages: list[tuple[int, Candidate]], evaluation) -> None:
+    def _keep_stages(
+        self, stages: list[tuple[int, Candidate]], evaluation: tuple[np.ndarray, np.ndarray] | None
+    ) -> None:
         kept = [stages[k] for k in np.unique(np.linspace(0, len(stages) - 1, _STAGES).round().astype(int))]
         self._stage_weights = np.stack([c.weights for _, c in kept])
         self._stage_intercepts = np.array([c.intercept for _, c in kept])
@@ -152,40 +167,109 @@ class AdvLinearSVM(BinaryClassifier):
             self.curve_["test_error"] = np.array([_error(c, *evaluation) for _, c in kept])
 
     # -- the model side of the attacks' protocol -----------------------------------------------------------------------
-    def scores(self, X) -> np.ndarray:
+    def scores(self, X: Any) -> np.ndarray:
         """w·x + b, shape (n,), float64; positive means ``classes_[1]``."""
         X = self._validate_rows(X)
         return X.astype(np.float64, copy=False) @ self.coef_[0] + self.intercept_[0]
 
-    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
+    def scores_and_gradients(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """w·x + b, shape (n,), float64, and w for every row, shape (n, d)."""
         scores = self.scores(X)
         return scores, np.tile(self.coef_, (len(scores), 1))
 
-    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[np.ndarray, np.ndarray]:
         """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both of shape (n, q), float64."""
         even = self.scores(X)[:, None]
         odd = float(h) * self.coef_[:, np.asarray(coords, dtype=np.intp)]
         return even + odd, even - odd
 
-    def staged_scores(self, X) -> np.ndarray:
+    def staged_scores(self, X: Any) -> np.ndarray:
         """Scores of the iterates in `curve_`, shape (T, n), float64."""
         X = self._validate_rows(X)
         return self._stage_weights @ X.astype(np.float64, copy=False).T + self._stage_intercepts[:, None]
 
-    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
-        """Distance to the hyperplane, shape (n,), L2; 0 where the label y is wrong already. No bound is better."""
+    def certified_radius(
+        self, X: Any, y: Any, bound: str | None = None, norm: str = "l2", box: Box = None
+    ) -> np.ndarray:
+        """Distance to the hyperplane, shape (n,); 0 where the label y is wrong already. No radius is larger.
+
+        `norm` is "l2" or "linf"; `box`, (low, high) or None, is where the moved point must stay.
+        """
         if bound not in (None, "linear"):
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from linear")
         X = self._validate_rows(X).astype(np.float64, copy=False)
+        if norm != "l2" or box is not None:
+            return certified_radius(self, X, y, norm, box)
         weights, intercept = self.coef_[0], float(self.intercept_[0])
-        norm = float(np.linalg.norm(weights))
+        length = float(np.linalg.norm(weights))
         # A dot product of length d is off by at most d units of Σ|x_j w_j|; twice, for this score and the one it is
         # compared with at the edge of the ball.
         units = 4 * _UNIT * (len(weights) + 4)
         error = units * (np.abs(X) @ np.abs(weights) + abs(intercept))
         margins = self._signs(y) * (X @ weights + intercept)
-        return linear_radius(margins, norm, margin_error=error, norm_error=units * norm)
+        return linear_radius(margins, length, margin_error=error, norm_error=units * length)
+
+    def certificate_contest(self) -> Contest:
+        """What ``models.certify`` asks: the form of f."""
+        return binary_contest(self.classes_, LinearForm(self.coef_[0], float(self.intercept_[0])))
+
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        epsilon: float,
+        norm: str = "l2",
+        box: Box = (0.0, 1.0),
+        seconds: float | None = None,
+        observer: Observer | None = None,
+    ) -> np.ndarray:
+        """Whether no point within `epsilon` changes the label y of a row; see ``models.certify``."""
+        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
+
+    # -- tuning --------------------------------------------------------------------------------------------------------
+    def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
+        """Every setting of a grid (C, C_f) on every fold; see ``models.grid_search``.
+
+        The columns of a C_f are solved together, to a relative gap of about 1e-3 (``models.linear_columns``). A box
+        taken from the data is that of all rows here: it says nothing about labels, and lets the folds share one matrix.
+        """
+        Cs, strengths = axes["C"], axes.get("C_f", [self.C_f])
+        fitted = AdvLinearSVM(**self.get_params())
+        rows, signs = fitted._validate_training_data(X, y)
+        labels, numbers = fitted.classes_[(signs > 0).astype(int)], how.assign(signs)
+        settings = [{"C": C} | ({"C_f": s} if "C_f" in axes else {}) for s in strengths for C in Cs]
+        per_strength, total = len(Cs) * how.folds, len(settings) * how.folds
+        # Column C · folds + fold.
+        trained = np.tile(numbers[:, None] != np.arange(how.folds), (1, len(Cs)))
+        weights, intercepts = [], []
+        for turn, strength in enumerate(strengths):
+
+            def tell(done: int, before: int = turn * per_strength) -> None:
+                how.report(before + done, total)
+
+            problem = fitted.set_params(C_f=strength)._problem(rows, signs)
+            found = solve_columns(problem, np.repeat(Cs, how.folds), trained, max(self.tol, 1e-3), callback=tell)
+            weights += list(found.weights.T)
+            intercepts += list(found.intercepts)
+        accuracy, robust = how.begin(len(settings))
+
+        def hold(place: int, fold: int) -> AdvLinearSVM:
+            column = place * how.folds + fold
+            fitted.coef_, fitted.intercept_ = weights[column][None, :], np.array([intercepts[column]])
+            return fitted
+
+        def attack(place: int) -> np.ndarray:
+            samples = [how.sample(numbers, fold) for fold in range(how.folds)]
+            return np.array([how.attacked_share(hold(place, f), rows[s], labels[s]) for f, s in enumerate(samples)])
+
+        for fold in range(how.folds):
+            held_out, some = numbers == fold, how.sample(numbers, fold)
+            for place in range(len(settings)):
+                accuracy[place, fold] = np.mean(hold(place, fold).predict(rows[held_out]) == labels[held_out])
+                if robust is not None:
+                    robust[place, fold] = how.robust_share(fitted, rows[some], labels[some])
+        how.report(total, total)
+        return FoldScores(settings, accuracy, robust, attack=attack)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -212,42 +296,6 @@ class AdvLinearSVM(BinaryClassifier):
         model._stage_weights, model._stage_intercepts = arrays["stage_weights"], arrays["stage_intercepts"]
         model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
-
-
-def cv_scores(
-    model: AdvLinearSVM, X, y, Cs, folds: int, random_state: int = 0, radius: float | None = None, observer=None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Held-out accuracy, shape (len(Cs), folds), and certified accuracy at `radius` (None without one).
-
-    All folds and values of C are solved together, to a relative gap of about 1e-3 (``models.linear_columns``). A box
-    taken from the data is that of all rows here: it says nothing about labels, and lets the folds share one matrix.
-    """
-    fitted = AdvLinearSVM(**model.get_params())
-    rows, signs = fitted._validate_training_data(X, y)
-    numbers = assign_folds((signs > 0).astype(int), folds, random_state)
-    total = len(Cs) * folds
-    # Column C · folds + fold.
-    trained = np.tile(numbers[:, None] != np.arange(folds), (1, len(Cs)))
-
-    def on_look(done: int) -> None:
-        if observer is not None:
-            observer("tune", done, total)
-
-    problem = fitted._problem(rows, signs)
-    found = solve_columns(problem, np.repeat(Cs, folds), trained, max(model.tol, 1e-3), callback=on_look)
-    accuracy = np.zeros((len(Cs), folds))
-    certified = None if radius is None else np.zeros((len(Cs), folds))
-    for fold in range(folds):
-        held_out = rows[numbers == fold].astype(np.float64)
-        labels = fitted.classes_[(signs[numbers == fold] > 0).astype(int)]
-        for place in range(len(Cs)):
-            column = place * folds + fold
-            fitted.coef_, fitted.intercept_ = found.weights[None, :, column], found.intercepts[column : column + 1]
-            accuracy[place, fold] = np.mean(fitted.predict(held_out) == labels)
-            if certified is not None:
-                certified[place, fold] = np.mean(fitted.certified_radius(held_out, labels) >= radius)
-    on_look(total)
-    return accuracy, certified
 
 
 def _error(candidate: Candidate, X: np.ndarray, signs: np.ndarray) -> float:

@@ -11,13 +11,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from models.expansion_certificates import bounds_offered, global_quantity
+from models.batches import RowSource, shuffled_batches
+from models.certificates.api import certified_radius
+from models.certificates.expansions import bounds_offered, global_quantity
+from models.certificates.region import Box
+from models.column_grid import cross_validate_columns
 from models.expansion_classifier import ExpansionClassifier
-from models.expansions import EXPANSIONS, Expansion, KernelSpace, as_expansion, expansion_from_dict
-from models.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
-from models.rows import RowSource, shuffled_batches
-from models.training import Columns, DivergenceWarning, Observer, PenaltyTooLargeWarning, train
+from models.expansions import Expansion, KernelSpace
+from models.grid import Axes, CrossValidation, FoldScores
+from models.kernels import Kernel
+from models.training import (
+    Columns,
+    DivergenceWarning,
+    FewIterationsWarning,
+    Observer,
+    PenaltyTooLargeWarning,
+    train_columns,
+)
 
+# The paper's batch size; a constant step has hardly begun after fewer iterations than the second; the third is what
+# "auto" makes of small data.
+_PAPER_BATCH = 500
+FEW_ITERATIONS = 20
+ENOUGH_ITERATIONS = 100
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -42,12 +58,17 @@ class AdvSVM(ExpansionClassifier):
         Weight of the hinge loss summed over a batch.
     step : float, default=0.125
         Step size γ. A constant step of 2 or more diverges.
-    batch_size : int, default=500
-        Rows per iteration; at most the number of rows.
-    passes : int, default=1
-        Passes over the data, each in a new order.
+    batch_size : int or "auto", default="auto"
+        Rows per iteration, at most the number of rows n; "auto" is the paper's 500 where that gives 20 iterations a
+        pass, else a twentieth of the rows.
+    passes : int or "auto", default="auto"
+        Passes over the data, each in a new order; "auto" is the paper's 1 if a pass has 20 iterations of 500 rows, else
+        as many as make 100 iterations.
     decay : {"literal", "proximal"}, default="literal"
         The paper's rule for the ε' term, or its proximal form, which can reach f = 0.
+    averaging : {"none", "tail"}, default="none"
+        f is the last iterate (the paper), or the mean of the last half of the iterates, which takes the noise out of a
+        constant step.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Arithmetic; "auto" follows the dtype of X at fit (float64 only for float64).
     random_state : int, RandomState or None, default=0
@@ -62,44 +83,48 @@ class AdvSVM(ExpansionClassifier):
     gamma_ : float
         Width of the kernel.
     norm_ : float
-        ‖f‖ by the training recursion.
+        ‖f‖ of the last iterate, by the training recursion; a mean of iterates has at most the mean of their norms.
     expansion_ : LiveExpansion
         The fitted function.
     curve_ : dict of arrays of shape (T,)
-        "iteration", "norm", "violators", and "test_error" if `eval_set` was given.
+        "iteration", "norm", "violators", and "test_error" if `eval_set` was given; averaged iterates count from the
+        middle on with the mean so far.
     diverged_ : bool
         Training was stopped at its last finite state.
     penalty_too_large_ : bool
         f vanished or kept changing sign: on this data the penalty ε' outweighs the labels.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "schedule": [StrOptions({"constant", "diminishing"})],
-        "expansion": [StrOptions(set(EXPANSIONS)), Expansion],
-        "kernel": [StrOptions(set(KERNELS)), Kernel],
+        # Live views of the registries: a class defined later counts, too.
+        "expansion": [StrOptions(Expansion.registry.keys()), Expansion],
+        "kernel": [StrOptions(Kernel.registry.keys()), Kernel],
         "epsilon": [Interval(Real, 0, None, closed="left")],
         "C": [Interval(Real, 0, None, closed="neither")],
         "step": [Interval(Real, 0, None, closed="neither")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "passes": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "passes": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "decay": [StrOptions({"literal", "proximal"})],
+        "averaging": [StrOptions({"none", "tail"})],
         "dtype": [StrOptions({"auto", "float32", "float64"})],
         "random_state": ["random_state"],
     }
 
     def __init__(
         self,
-        schedule="constant",
-        expansion="doubly_stochastic",
-        kernel="rbf",
-        epsilon=8 / 255,
-        C=1.0,
-        step=0.125,
-        batch_size=500,
-        passes=1,
-        decay="literal",
-        dtype="auto",
-        random_state=0,
+        schedule: str = "constant",
+        expansion: str | Expansion = "doubly_stochastic",
+        kernel: str | Kernel = "rbf",
+        epsilon: float = 8 / 255,
+        C: float = 1.0,
+        step: float = 0.125,
+        batch_size: int | str = "auto",
+        passes: int | str = "auto",
+        decay: str = "literal",
+        averaging: str = "none",
+        dtype: str = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ):
         self.schedule = schedule
         self.expansion = expansion
@@ -110,12 +135,13 @@ class AdvSVM(ExpansionClassifier):
         self.batch_size = batch_size
         self.passes = passes
         self.decay = decay
+        self.averaging = averaging
         self.dtype = dtype
         self.random_state = random_state
 
     # -- fitting -------------------------------------------------------------------------------------------------------
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, eval_set=None, observer: Observer | None = None):
+    def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "AdvSVM":
         """Train on the rows of X.
 
         Parameters
@@ -130,11 +156,11 @@ class AdvSVM(ExpansionClassifier):
             ``observer("train", iteration, T, norm=, violators=[, test_error=])``, at most a few hundred times.
         """
         X, signs = self._validate_training_data(X, y)
-        batch_size = self.batch_size
+        batch_size, passes = self.batching(len(X))
         if batch_size > len(X):
             warnings.warn(f"batch_size={batch_size} is larger than n_samples={len(X)}: using {len(X)}", stacklevel=3)
             batch_size = len(X)
-        kernel, settings = as_kernel(self.kernel), as_expansion(self.expansion)
+        kernel, settings = Kernel.of(self.kernel), Expansion.of(self.expansion)
         seed = self._seed()
         self.gamma_ = kernel.resolve_gamma(X, seed)
         space = KernelSpace(kernel, (self.gamma_,), X.shape[1], self._torch_dtype(X), seed)
@@ -147,13 +173,14 @@ class AdvSVM(ExpansionClassifier):
         )
         evaluation = self._validate_evaluation(eval_set)
         self.expansion_ = settings.begin(space, 1)
-        record = train(
+        record = train_columns(
             self.expansion_,
             RowSource(X, space.dtype),
             signs,
-            shuffled_batches(len(X), batch_size, self.passes, seed),
+            shuffled_batches(len(X), batch_size, passes, seed),
             columns,
             evaluation=evaluation,
+            averaging=self.averaging == "tail",
             observer=observer,
         )
         self.n_iter_ = len(record.norms)
@@ -169,6 +196,16 @@ class AdvSVM(ExpansionClassifier):
         self._certificate_quantity: float | None = None
         return self
 
+    def batching(self, n_rows: int) -> tuple[int, int]:
+        """Rows per iteration and passes for that many rows, "auto" resolved."""
+        paper = -(-n_rows // _PAPER_BATCH) >= FEW_ITERATIONS
+        automatic = _PAPER_BATCH if paper else max(1, n_rows // FEW_ITERATIONS)
+        batch_size = automatic if self.batch_size == "auto" else int(self.batch_size)
+        if self.passes != "auto":
+            return batch_size, int(self.passes)
+        a_pass = -(-n_rows // min(batch_size, n_rows))
+        return batch_size, 1 if paper and self.batch_size in ("auto", _PAPER_BATCH) else -(-ENOUGH_ITERATIONS // a_pass)
+
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
@@ -181,6 +218,13 @@ class AdvSVM(ExpansionClassifier):
 
     def _report(self, diverged: bool, penalty_too_large: bool) -> None:
         self.diverged_, self.penalty_too_large_ = diverged, penalty_too_large
+        if self.n_iter_ < FEW_ITERATIONS:
+            warnings.warn(
+                f"training ended after {self.n_iter_} iterations, fewer than {FEW_ITERATIONS}: lower batch_size "
+                f"({self.batch_size}) or raise passes ({self.passes})",
+                FewIterationsWarning,
+                stacklevel=4,
+            )
         if diverged:
             warnings.warn(
                 f"training diverged with step={self.step}: stopped at its last finite state. Choose a smaller step.",
@@ -195,13 +239,25 @@ class AdvSVM(ExpansionClassifier):
                 stacklevel=4,
             )
 
-    def staged_scores(self, X) -> np.ndarray:
+    def staged_scores(self, X: Any) -> np.ndarray:
         """Scores of the iterates f_1 … f_T, shape (T, n), float64, at the cost of one prediction."""
         return np.concatenate([self.expansion_.staged_scores(part).numpy() for part in self._parts(X)], axis=1)
 
+    def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
+        """Every setting of a grid on every fold, in one pass over the data; see ``models.grid_search``."""
+        return cross_validate_columns(self, X, y, axes, how)
+
     # -- certificates --------------------------------------------------------------------------------------------------
-    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
-        """L2 radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
+    def certified_radius(
+        self,
+        X: Any,
+        y: Any,
+        bound: str | None = None,
+        norm: str = "l2",
+        box: Box = None,
+        seconds: float | None = 0.0,
+    ) -> np.ndarray:
+        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
 
         Parameters
         ----------
@@ -209,16 +265,26 @@ class AdvSVM(ExpansionClassifier):
         y : array of shape (n,)
         bound : {"sharp", "paper", "second_order"} or None
             None takes the best rigorous one: "sharp" for the exact RBF expansion, "paper" for another exact one,
-            "second_order" for random features.
+            "second_order" for random features. A bound that is named is evaluated in L2, without a box.
+        norm : {"l2", "linf"}
+        box : (low, high) or None
+            Where the moved point must stay; None is everywhere.
+        seconds : float, optional
+            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
         """
         check_is_fitted(self)
+        if bound is None and (norm != "l2" or box is not None or seconds != 0):
+            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
         offered = bounds_offered(self.expansion_)
         bound = offered[0] if bound is None else bound
         if bound not in offered:
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from {', '.join(offered)}")
+        return self._radii(X, y, bound, self._global_quantity())
+
+    def _global_quantity(self) -> float:
         if self._certificate_quantity is None:
             self._certificate_quantity = global_quantity(self.expansion_)
-        return self._radii(X, y, bound, self._certificate_quantity)
+        return self._certificate_quantity
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -234,8 +300,8 @@ class AdvSVM(ExpansionClassifier):
             "certificate_quantity": self._certificate_quantity,
         }
         meta["params"] |= {
-            "kernel": as_kernel(self.kernel).to_dict(),
-            "expansion": as_expansion(self.expansion).to_dict(),
+            "kernel": Kernel.of(self.kernel).to_dict(),
+            "expansion": Expansion.of(self.expansion).to_dict(),
             "random_state": space.seed,
         }
         curve = {f"curve.{name}": values for name, values in self.curve_.items()}
@@ -246,8 +312,8 @@ class AdvSVM(ExpansionClassifier):
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvSVM":
         """Inverse of `get_state`; scores are equal bit for bit."""
         params = dict(meta["params"])
-        kernel = params["kernel"] = kernel_from_dict(params["kernel"])
-        settings = params["expansion"] = expansion_from_dict(params["expansion"])
+        kernel = params["kernel"] = Kernel.from_dict(params["kernel"])
+        settings = params["expansion"] = Expansion.from_dict(params["expansion"])
         model = cls._from_common_state(meta | {"params": params})
         model.gamma_, model.norm_ = meta["gamma"], meta["norm"]
         model.diverged_, model.penalty_too_large_ = meta["diverged"], meta["penalty_too_large"]
@@ -258,6 +324,8 @@ class AdvSVM(ExpansionClassifier):
         model.expansion_ = settings.restore(space, _with_prefix(arrays, "expansion."))
         model.curve_ = _with_prefix(arrays, "curve.")
         model.n_iter_ = len(model.curve_["iteration"])
+        if model.averaging == "tail":
+            model.expansion_.average_tail(model.n_iter_ // 2)
         return model
 
 

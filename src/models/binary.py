@@ -1,6 +1,6 @@
 """What binary classifiers with a real-valued score share: labels, validation, prediction."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -15,20 +15,20 @@ _DTYPES = [np.float64, np.float32, np.uint8]
 class BinaryClassifier(ClassifierMixin, BaseEstimator):
     """Labels are any two values; a positive score means ``classes_[1]``. Subclasses write `fit` and `scores`."""
 
-    def scores(self, X) -> np.ndarray:
+    def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""
         raise TypeError(f"{type(self).__name__} does not say how it scores")
 
-    def decision_function(self, X) -> np.ndarray:
+    def decision_function(self, X: Any) -> np.ndarray:
         """The same as `scores`."""
         return self.scores(X)
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """Labels, shape (n,)."""
         positive = self.scores(X) > 0
         return self.classes_[positive.astype(np.intp)]
 
-    def _validate_training_data(self, X, y) -> tuple[np.ndarray, np.ndarray]:
+    def _validate_training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and the labels as ±1.0; sets `classes_`."""
         X, y = validate_data(self, X, y, dtype=_DTYPES)
         check_classification_targets(y)
@@ -42,17 +42,17 @@ class BinaryClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
         return X, self._signs(y)
 
-    def _validate_rows(self, X) -> np.ndarray:
+    def _validate_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return validate_data(self, X, dtype=_DTYPES, reset=False)
 
-    def _validate_evaluation(self, eval_set) -> tuple[np.ndarray, np.ndarray] | None:
+    def _validate_evaluation(self, eval_set: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """The rows of `eval_set` and their labels as ±1.0."""
         if eval_set is None:
             return None
         return validate_data(self, eval_set[0], dtype=_DTYPES, reset=False), self._signs(eval_set[1])
 
-    def _signs(self, y) -> np.ndarray:
+    def _signs(self, y: Any) -> np.ndarray:
         """Labels as -1.0 (classes_[0]) and +1.0 (classes_[1])."""
         y = np.asarray(y).ravel()
         unknown = ~np.isin(y, self.classes_)
@@ -71,7 +71,7 @@ class BinaryClassifier(ClassifierMixin, BaseEstimator):
         return meta
 
     @classmethod
-    def _from_common_state(cls, meta: dict[str, Any]):
+    def _from_common_state(cls, meta: dict[str, Any]) -> Self:
         model = cls(**meta["params"])
         model.classes_ = decode_labels(meta["classes"])
         model.n_features_in_ = meta["n_features_in"]
@@ -79,7 +79,7 @@ class BinaryClassifier(ClassifierMixin, BaseEstimator):
             model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
         return model
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags

@@ -1,6 +1,7 @@
 """Classifiers whose score is an expansion plus a number: the model side of the attacks' protocol."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,11 +9,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import BinaryClassifier
-from models.expansion_certificates import radii
+from models.certificates.api import Contest, Observer, binary_contest, certify
+from models.certificates.expansions import radii
+from models.certificates.forms import form_of
+from models.certificates.region import Box
+from models.distances import to_tensor
 from models.expansions import LiveExpansion
-from models.expansions.probing import ForgetfulProber
-from models.model_prober import ModelProber
-from models.rows import to_tensor
+from models.probing import ModelProber, PlainProber
+from models.rounding import UNIT32
 
 # Rows converted to a tensor at once.
 _ROWS = 16384
@@ -27,19 +31,19 @@ class ExpansionClassifier(BinaryClassifier):
     def _offset(self) -> float:
         return 0.0
 
-    def scores(self, X) -> np.ndarray:
+    def scores(self, X: Any) -> np.ndarray:
         """f(x), shape (n,), float64; positive means ``classes_[1]``."""
         found = [self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)]
         return np.concatenate(found) + self._offset
 
-    def scores_and_gradients(self, X) -> tuple[np.ndarray, np.ndarray]:
+    def scores_and_gradients(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the model's dtype."""
         found = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
         scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in found]) + self._offset
         gradients = [gradients[:, 0].numpy() for _, gradients in found]
         return scores, gradients[0] if len(gradients) == 1 else np.concatenate(gradients)
 
-    def probe(self, X, coords, h: float) -> tuple[np.ndarray, np.ndarray]:
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[np.ndarray, np.ndarray]:
         """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64.
 
         Exact, not a linearisation. The part odd in h is computed by itself, so that plus - minus does not cancel.
@@ -49,14 +53,38 @@ class ExpansionClassifier(BinaryClassifier):
         even, odd = (torch.cat(which).numpy() for which in zip(*found))
         return even + self._offset + odd, even + self._offset - odd
 
-    def prober(self) -> ModelProber | ForgetfulProber:
+    def prober(self) -> ModelProber | PlainProber:
         """Answers `probe` for rows of which few columns change from call to call, without starting afresh."""
         check_is_fitted(self)
         # A subclass with scores of its own is asked through its own probe.
         own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in ("scores", "probe"))
-        return ForgetfulProber(self) if own else ModelProber(self.expansion_, self._offset)
+        return PlainProber(self) if own else ModelProber(self.expansion_, self._offset)
 
-    def _radii(self, X, y, bound: str, quantity: float) -> np.ndarray:
+    # -- certificates --------------------------------------------------------------------------------------------------
+    def certificate_contest(self) -> Contest:
+        """What ``models.certify`` asks: the form of f."""
+        form = form_of(self.expansion_, self._offset, self._global_quantity())
+        single = self.expansion_.space.dtype != torch.float64
+        return binary_contest(self.classes_, form, slack=2.01 * UNIT32 if single else 0.0)
+
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        epsilon: float,
+        norm: str = "l2",
+        box: Box = (0.0, 1.0),
+        seconds: float | None = None,
+        observer: Observer | None = None,
+    ) -> np.ndarray:
+        """Whether no point within `epsilon` changes the label y of a row; see ``models.certify``."""
+        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
+
+    def _global_quantity(self) -> float:
+        """What all certificates of the fitted function share; see ``models.certificates``."""
+        raise TypeError(f"{type(self).__name__} does not say what its certificates share")
+
+    def _radii(self, X: Any, y: Any, bound: str, quantity: float) -> np.ndarray:
         signs = self._signs(y)
         found, start = [], 0
         for part in self._parts(X):
@@ -65,7 +93,7 @@ class ExpansionClassifier(BinaryClassifier):
             start += len(part)
         return np.concatenate(found)
 
-    def _parts(self, X) -> Iterator[Tensor]:
+    def _parts(self, X: Any) -> Iterator[Tensor]:
         X = self._validate_rows(X)
         for start in range(0, len(X), _ROWS):
             yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)

@@ -1,17 +1,30 @@
-"""Tuning by cross-validation, with the fastest method each estimator allows, and one kind of result."""
+"""Choosing settings by cross-validation: one kind of result, whatever the fastest way to get at it is.
 
-from dataclasses import dataclass, field
-from importlib import import_module
+A model that can score many settings faster than by one fit each has a method ``cv_scores(X, y, axes, how)``, see
+`CrossValidation` and `FoldScores`; any other estimator is fitted once per setting and fold.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
 
-from models.adv_svm import AdvSVM
-from models.grid_columns import CERTIFIED_ROWS, FoldScores, assign_folds, cross_validate_columns
-from models.training import Observer
+from models.certificates.api import certify
+from models.expansions import Expansion
+from models.kernels import Kernel
+from models.threat_ball import Ball, MarginsAndSlopes
+from models.training import DivergenceWarning, Observer
 
-METRICS = ("accuracy", "certified_accuracy")
+Axes = dict[str, list[float]]
+METRICS = ("accuracy", "certified_accuracy", "robust_accuracy")
+# How many of the best settings, and of those on the front, a tuning by robust accuracy attacks.
+SHORTLIST = 6
 
 
 @dataclass(frozen=True)
@@ -21,12 +34,18 @@ class GridResult:
     Attributes
     ----------
     best : dict
-        The chosen settings, e.g. {"C": 8.0, "step": 0.125}; with widths also "width_scale".
+        The chosen settings, e.g. {"C": 8.0, "step": 0.125}, with a value for every axis the model has.
     best_score : float
         Mean of the metric over the folds at `best`.
     table : dict of equally long lists
-        One row per setting: the settings, "mean_accuracy" (held-out; for `AdvSVM` over its last five iterates),
-        "std_accuracy", "mean_certified_accuracy" and "std_certified_accuracy" if tuned by it, "diverged". Never NaN.
+        One row per setting: the settings, "mean_accuracy" (held-out; for `AdvSVM` without averaging over its last five
+        iterates), "std_accuracy", the same of the metric if it is another one, "attacked" (with "robust_accuracy": the
+        value is that under descent, not the first-order estimate), "diverged". Never NaN.
+    front : list of int
+        Rows of the table that no other row beats in both accuracy and the metric, most accurate first; the chosen one
+        is among them. With "robust_accuracy" they are some of the attacked rows.
+    best_row : int
+        That of the chosen settings.
     on_edge : list of str
         Settings whose best value is the smallest or largest on offer.
     messages : list of str
@@ -35,155 +54,328 @@ class GridResult:
 
     best: dict[str, float]
     best_score: float
-    table: dict[str, list]
+    table: dict[str, list[Any]]
+    front: list[int] = field(default_factory=list)
+    best_row: int = 0
     on_edge: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
 
-def grid_search(
-    model: Any,
-    X,
-    y,
-    *,
-    C,
-    step=None,
-    folds: int = 5,
-    metric: str = "accuracy",
-    radius: float = 0.5,
-    widths=None,
-    random_state: int = 0,
-    observer: Observer | None = None,
-) -> GridResult:
-    """Choose C (and step, and the kernel's width_scale) by k-fold cross-validation.
+@dataclass(frozen=True)
+class CrossValidation:
+    """How settings are scored.
 
-    Parameters
+    Attributes
     ----------
-    model : estimator
-        `AdvSVM` trains the whole grid in one pass, `AdvLinearSVM` solves all columns together, `KernelSVC` shares one
-        kernel matrix; any other is fitted once per C and fold.
-        Its other settings stay as they are. It is not changed.
-    X : array of shape (n, d)
-    y : array of shape (n,)
-    C : list of float
-    step : list of float
-        For `AdvSVM` only; None keeps its step.
     folds : int
-    metric : {"accuracy", "certified_accuracy"}
-        What to maximise. Equal settings are decided by accuracy, then the smaller C, then the smaller step.
-    radius : float
-        L2 radius of "certified_accuracy".
-    widths : list of float, optional
-        Values of the kernel's width_scale, for `AdvSVM` only.
+    metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
+    ball : Ball
+        The threat of the last two.
+    max_rows : int
+        Held-out rows, over all folds, that are certified or attacked: each costs a gradient per setting.
     random_state : int
         Seed of folds, batches and random features.
     observer : callable, optional
         ``observer("tune", done, total)``.
     """
-    if metric not in METRICS:
-        raise ValueError(f"metric={metric!r} is not one of {', '.join(METRICS)}")
-    if folds < 2:
-        raise ValueError(f"folds={folds} must be at least 2")
-    offered = {"C": _axis("C", C)}
-    certify_at = radius if metric == "certified_accuracy" else None
-    messages = []
-    if isinstance(model, AdvSVM):
-        offered["step"] = _axis("step", [model.step] if step is None else step)
-        if widths is not None:
-            offered["width_scale"] = _axis("widths", widths)
-        scores = cross_validate_columns(
-            model,
-            X,
-            y,
-            C=offered["C"],
-            step=offered["step"],
-            widths=offered.get("width_scale"),
-            folds=folds,
-            radius=certify_at,
-            seed=random_state,
-            observer=observer,
-        )
-        if certify_at is not None:
-            messages.append(_how_certified(model))
-    else:
-        scores = _cross_validate_fits(model, X, y, offered["C"], folds, certify_at, random_state, observer)
-    return _choose(scores, offered, metric, radius, messages)
+
+    folds: int = 5
+    metric: str = "accuracy"
+    ball: Ball = field(default_factory=Ball)
+    max_rows: int = 500
+    random_state: int = 0
+    observer: Observer | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"metric={self.metric!r} is not one of {', '.join(METRICS)}")
+        if self.folds < 2:
+            raise ValueError(f"folds={self.folds} must be at least 2")
+        if self.max_rows < self.folds:
+            raise ValueError(f"max_rows={self.max_rows} must be at least the number of folds")
+
+    def assign(self, signs: np.ndarray) -> np.ndarray:
+        """Fold number of each row, shape (n,): stratified, seeded."""
+        numbers = np.empty(len(signs), dtype=np.int64)
+        splitter = StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)
+        for number, (_, held_out) in enumerate(splitter.split(signs, signs)):
+            numbers[held_out] = number
+        return numbers
+
+    def sample(self, numbers: np.ndarray, fold: int) -> np.ndarray:
+        """The rows of a fold that are certified or attacked."""
+        held_out = np.flatnonzero(numbers == fold)
+        # Evenly spread: the first rows of data sorted by class would be of one class only.
+        return held_out[:: -(-len(held_out) // max(1, self.max_rows // self.folds))]
+
+    def begin(self, n_settings: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Room for accuracy and, if there is another metric, for that."""
+        shape = (n_settings, self.folds)
+        return np.zeros(shape), None if self.metric == "accuracy" else np.zeros(shape)
+
+    def robust_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
+        """Share of rows on which a fitted model is certified (by the cheapest bound), or to first order robust."""
+        ball = self.ball
+        if self.metric == "certified_accuracy":
+            if ball.norm == "l2" and ball.box is None:
+                return float(np.mean(fitted.certified_radius(X, y) >= ball.radius))
+            # A purse of no seconds: dearer proofs would make the choice depend on the machine.
+            return float(np.mean(certify(fitted, X, y, ball.radius, ball.norm, ball.box, seconds=0.0)))
+        margins, slopes = margins_and_slopes(fitted, y)(X)
+        points = torch.from_numpy(np.asarray(X, dtype=np.float64))
+        loss = ball.linear_loss(points, torch.from_numpy(slopes)[:, None])
+        return float(np.mean(margins - loss[:, 0].numpy() > 0))
+
+    def attacked_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
+        """Share of rows that descent inside the ball leaves right."""
+        return float(np.mean(self.ball.lowest_margins(X, margins_and_slopes(fitted, y)) > 0))
+
+    def report(self, done: int, total: int) -> None:
+        """Tell the observer."""
+        if self.observer is not None:
+            self.observer("tune", done, total)
 
 
-def _axis(name: str, values) -> list[float]:
+def margins_and_slopes(fitted: Any, y: np.ndarray) -> MarginsAndSlopes:
+    """y·f and y·∇f of a fitted model with ``scores_and_gradients``, float64."""
+    if not hasattr(fitted, "scores_and_gradients"):
+        raise ValueError(f"metric='robust_accuracy' needs gradients, and a {type(fitted).__name__} has none")
+    signs = np.where(y == fitted.classes_[1], 1.0, -1.0)
+
+    def ask(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores, gradients = fitted.scores_and_gradients(X)
+        return signs * scores, signs[:, None] * np.asarray(gradients, dtype=np.float64)
+
+    return ask
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """Results by setting and fold.
+
+    Attributes
+    ----------
+    settings : list of dict
+    accuracy : array of shape (n_settings, folds)
+    robust : array of shape (n_settings, folds) or None
+        The metric, if it is not accuracy: for "robust_accuracy" to first order.
+    diverged : bool array of shape (n_settings,) or None
+        In any fold.
+    attack : callable, optional
+        From the number of a setting to its accuracy under descent, shape (folds,).
+    messages : list of str
+        How it was measured, as far as a user should know.
+    """
+
+    settings: list[dict[str, float]]
+    accuracy: np.ndarray
+    robust: np.ndarray | None = None
+    diverged: np.ndarray | None = None
+    attack: Callable[[int], np.ndarray] | None = None
+    messages: list[str] = field(default_factory=list)
+
+
+def grid_search(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    C: Sequence[float] | None = None,
+    step: Sequence[float] | None = None,
+    width: Sequence[float] | None = None,
+    epsilon: Sequence[float] | None = None,
+    C_f: Sequence[float] | None = None,
+    n_features: Sequence[int] | None = None,
+    learning_rate: Sequence[float] | None = None,
+    epochs: Sequence[int] | None = None,
+    folds: int = 5,
+    metric: str = "accuracy",
+    norm: str = "l2",
+    radius: float = 0.5,
+    box: tuple[float, float] | None = None,
+    select: str = "robust",
+    within: float = 0.01,
+    max_rows: int = 500,
+    random_state: int = 0,
+    observer: Observer | None = None,
+) -> GridResult:
+    """Choose settings by k-fold cross-validation.
+
+    Parameters
+    ----------
+    model : estimator
+        `AdvSVM` trains the whole grid in one pass, `AdvLinearSVM` solves all columns together, `KernelSVC` shares one
+        kernel matrix per width, a network is scored on one fold; any other is fitted once per setting and fold. Its
+        other settings stay as they are. It is not changed.
+    X : array of shape (n, d)
+    y : array of shape (n,)
+    C : list of float, optional
+    step : list of float
+        Step sizes; None keeps the model's, as for the axes below. Axes that are no setting of the model are left out.
+    width : list of float
+        Values of the kernel's width_scale.
+    epsilon : list of float
+        L2 radii trained against; 0 is allowed.
+    C_f : list of float
+        What `AdvLinearSVM` trains against, in [0, 1].
+    n_features : list of int
+        Sizes of a random-feature expansion. Each size is a pass of its own.
+    learning_rate, epochs : list of float, list of int
+        Of a network.
+    folds : int
+    metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
+        What to maximise. Equal settings are decided by accuracy, then the smaller C, then the smaller step.
+        "robust_accuracy" is margin - loss > 0 for the largest first-order loss in the threat, on all settings, and
+        descent (20 steps) on the six best and on up to six of the front; one of these is chosen.
+    norm, radius, box : {"l2", "linf"}, float, (low, high) or None
+        The threat of the last two metrics.
+    select : {"robust", "within"}
+        The largest metric, or the largest among settings at most `within` below the best accuracy.
+    within : float
+        0.01 is one point of accuracy.
+    max_rows : int
+        Held-out rows, over all folds, that are certified or attacked.
+    random_state : int
+        Seed of folds, batches and random features.
+    observer : callable, optional
+        ``observer("tune", done, total)``.
+    """
+    if select not in ("robust", "within"):
+        raise ValueError(f"select={select!r} is not one of robust, within")
+    how = CrossValidation(folds, metric, Ball(norm, radius, box), max_rows, random_state, observer)
+    offered = {"C": C, "step": step, "width_scale": width, "epsilon": epsilon, "C_f": C_f, "n_features": n_features}
+    offered |= {"learning_rate": learning_rate, "epochs": epochs}
+    axes = {name: _axis(name, values) for name, values in offered.items() if values is not None}
+    fast = getattr(model, "cv_scores", None)
+    scores = cross_validate_fits(model, X, y, axes, how) if fast is None else fast(X, y, axes, how)
+    return choose(scores, axes, how, within if select == "within" else None)
+
+
+def _axis(name: str, values: Sequence[float]) -> list[float]:
     axis = sorted({float(value) for value in values})
-    if not axis or not axis[0] > 0 or not np.isfinite(axis[-1]):
+    # No perturbation at all is a way to train; nothing else may be 0.
+    low_enough = axis and (axis[0] > 0 or (name in ("epsilon", "C_f") and axis[0] == 0))
+    if not low_enough or not np.isfinite(axis[-1]):
         raise ValueError(f"{name} must be one or more positive numbers, got {list(values)!r}")
     return axis
 
 
-def _how_certified(model: AdvSVM) -> str:
-    text = f"Certified accuracy was measured on at most {CERTIFIED_ROWS} held-out rows"
-    expansion = model.expansion if isinstance(model.expansion, str) else model.expansion.name
-    if expansion == "support_vectors":
-        return f"{text}."
-    return f"{text}, with the curvature estimated by power iteration; the fitted model's own certificate is rigorous."
+def chosen_axes(axes: Axes, known: tuple[str, ...]) -> Axes:
+    """The axes a model has: a linear machine has no step and no width."""
+    return {name: values for name, values in axes.items() if name in known}
 
 
-def _cross_validate_fits(
-    model: Any, X, y, C: list[float], folds: int, radius: float | None, seed: int, observer: Observer | None
+def combinations(axes: Axes) -> list[dict[str, float]]:
+    """All settings of a grid, the last axis running fastest."""
+    return [dict(zip(axes, values)) for values in product(*axes.values())]
+
+
+def cross_validate_fits(
+    model: Any, X: Any, y: Any, axes: Axes, how: CrossValidation, only: int | None = None
 ) -> FoldScores:
-    """Over C alone: by the fast path of the model's own module (``cv_scores``) or one fit per C and fold."""
-    diverged = np.zeros(len(C), dtype=bool)
-    fast = getattr(import_module(type(model).__module__), "cv_scores", None)
-    if fast is not None:
-        accuracy, certified = fast(model, X, y, C, folds, seed, radius, observer)
-        return FoldScores([{"C": value} for value in C], accuracy, certified, diverged)
+    """One fit per setting and fold, or on the first `only` folds."""
+    settings = combinations(chosen_axes(axes, tuple(model.get_params())))
     X, y = np.asarray(X), np.asarray(y)
-    numbers = assign_folds(np.unique(y, return_inverse=True)[1], folds, seed)
-    accuracy = np.zeros((len(C), folds))
-    certified = None if radius is None else np.zeros((len(C), folds))
-    for fold in range(folds):
-        held_out = numbers == fold
-        for place, value in enumerate(C):
-            fitted = clone(model).set_params(C=value).fit(X[~held_out], y[~held_out])
+    numbers = how.assign(np.unique(y, return_inverse=True)[1])
+    folds = range(only or how.folds)
+    accuracy, robust = (None if part is None else part[:, : len(folds)] for part in how.begin(len(settings)))
+    assert accuracy is not None
+    diverged = np.zeros(len(settings), dtype=bool)
+    fits: dict[tuple[int, int], Any] = {}
+    for fold in folds:
+        held_out, rows = numbers == fold, how.sample(numbers, fold)
+        for place, setting in enumerate(settings):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DivergenceWarning)
+                fitted = with_settings(model, setting).fit(X[~held_out], y[~held_out])
+            diverged[place] |= getattr(fitted, "diverged_", False)
             accuracy[place, fold] = np.mean(fitted.predict(X[held_out]) == y[held_out])
-            if certified is not None:
-                certified[place, fold] = np.mean(fitted.certified_radius(X[held_out], y[held_out]) >= radius)
-            if observer is not None:
-                observer("tune", fold * len(C) + place + 1, folds * len(C))
-    return FoldScores([{"C": value} for value in C], accuracy, certified, diverged)
+            if robust is not None:
+                robust[place, fold] = how.robust_share(fitted, X[rows], y[rows])
+                fits[place, fold] = fitted
+            how.report(fold * len(settings) + place + 1, accuracy.size)
+
+    accuracy[diverged] = 0.0
+    if robust is not None:
+        robust[diverged] = 0.0
+
+    def attack(place: int) -> np.ndarray:
+        samples = [how.sample(numbers, fold) for fold in folds]
+        shares = [how.attacked_share(fits[place, f], X[rows], y[rows]) for f, rows in enumerate(samples)]
+        return np.array(shares) * (not diverged[place])
+
+    return FoldScores(settings, accuracy, robust, diverged, attack)
 
 
-def _choose(
-    scores: FoldScores, offered: dict[str, list[float]], metric: str, radius: float, messages: list[str]
-) -> GridResult:
+def choose(scores: FoldScores, offered: Axes, how: CrossValidation, within: float | None = None) -> GridResult:
+    """The best setting of a cross-validation."""
+    messages = list(scores.messages)
     accuracy = scores.accuracy.mean(1)
-    certified = None if scores.certified is None else scores.certified.mean(1)
-    goal = accuracy if certified is None else certified
+    robust = None if scores.robust is None else scores.robust.copy()
 
-    def preference(row: int) -> tuple:
-        setting = scores.settings[row]
+    def preference(row: int) -> tuple[float, ...]:
+        setting, goal = scores.settings[row], accuracy[row] if robust is None else robust[row].mean()
         # Sums over folds differ in the last place; a tie should be one.
-        return (-round(goal[row], 12), -round(accuracy[row], 12), setting["C"], setting.get("step", 0.0))
+        return (-round(goal, 12), -round(accuracy[row], 12), setting.get("C", 0.0), setting.get("step", 0.0))
 
-    best_row = min(range(len(goal)), key=preference)
+    least = -1.0 if within is None else accuracy.max() - within - 1e-12
+    ranked = sorted(np.flatnonzero(accuracy >= least).tolist(), key=preference)
+    known = np.full(len(accuracy), True)
+    if robust is not None and how.metric == "robust_accuracy" and scores.attack is not None:
+        front = pareto_front(accuracy, robust.mean(1))
+        spread = np.unique(np.linspace(0, len(front) - 1, SHORTLIST).round().astype(int))
+        known[:] = False
+        for row in {*ranked[:SHORTLIST], *(front[place] for place in spread)}:
+            robust[row], known[row] = scores.attack(row), True
+        messages.append(
+            f"Robust accuracy was measured on at most {how.max_rows} held-out rows: by descent for {known.sum()} "
+            "settings, the best and those on the front, to first order for the others."
+        )
+    best_row = min((row for row in ranked if known[row]), key=preference)
     best = scores.settings[best_row]
-    if certified is not None and not certified.any():
-        messages = [*messages, f"No setting certifies any row at radius {radius:g}: chosen by accuracy instead."]
-    on_edge = [name for name, values in offered.items() if len(values) > 1 and best[name] in (min(values), max(values))]
+    if robust is not None and not robust.any():
+        verb = "certifies" if how.metric == "certified_accuracy" else "keeps"
+        messages.append(f"No setting {verb} any row at radius {how.ball.radius:g}: chosen by accuracy instead.")
+    edges = {name: (values[0], values[-1]) for name, values in offered.items() if len(values) > 1}
+    on_edge = [name for name, value in best.items() if value in edges.get(name, ())]
     for name in on_edge:
-        end = "smallest" if best[name] == min(offered[name]) else "largest"
-        messages = [
-            *messages,
-            f"The best {name}, {best[name]:g}, is the {end} on offer: a wider grid may find a better one.",
-        ]
-    if scores.diverged.any():
-        lost = int(scores.diverged.sum())
-        messages = [*messages, f"{lost} of {len(goal)} settings diverged and count as accuracy 0."]
-    return GridResult(dict(best), float(goal[best_row]), _table(scores), on_edge, messages)
+        end = "smallest" if best[name] == offered[name][0] else "largest"
+        messages.append(f"The best {name}, {best[name]:g}, is the {end} on offer: a wider grid may find a better one.")
+    if scores.diverged is not None and scores.diverged.any():
+        messages.append(f"{int(scores.diverged.sum())} of {len(accuracy)} settings diverged and count as accuracy 0.")
+
+    table: dict[str, list[Any]] = {name: [s[name] for s in scores.settings] for name in scores.settings[0]}
+    for name, values in (("accuracy", scores.accuracy), (how.metric, robust)):
+        if values is not None:
+            table[f"mean_{name}"], table[f"std_{name}"] = values.mean(1).tolist(), values.std(1).tolist()
+    if how.metric == "robust_accuracy":
+        table["attacked"] = known.tolist()
+    table["diverged"] = [False] * len(accuracy) if scores.diverged is None else scores.diverged.tolist()
+    goal = accuracy if robust is None else robust.mean(1)
+    rows = np.flatnonzero(known)
+    front = rows[pareto_front(accuracy[rows], goal[rows])].tolist()
+    return GridResult(dict(best), float(goal[best_row]), table, front, best_row, on_edge, messages)
 
 
-def _table(scores: FoldScores) -> dict[str, list]:
-    table: dict[str, list] = {name: [s[name] for s in scores.settings] for name in scores.settings[0]}
-    table["mean_accuracy"] = scores.accuracy.mean(1).tolist()
-    table["std_accuracy"] = scores.accuracy.std(1).tolist()
-    if scores.certified is not None:
-        table["mean_certified_accuracy"] = scores.certified.mean(1).tolist()
-        table["std_certified_accuracy"] = scores.certified.std(1).tolist()
-    table["diverged"] = scores.diverged.tolist()
-    return table
+def with_settings(model: Any, settings: dict[str, float]) -> Any:
+    """A clone of `model` with the settings of a grid: its own, its kernel's (width_scale) or its expansion's."""
+    model = clone(model)
+    for name, value in settings.items():
+        own = model.get_params(deep=False)
+        if name in own:
+            model.set_params(**{name: int(value) if isinstance(own[name], int) else value})
+            continue
+        parts: dict[str, Any] = {"kernel": Kernel.of(own["kernel"]), "expansion": Expansion.of(own["expansion"])}
+        (home,) = [part for part, held in parts.items() if hasattr(held, name)]
+        kind = type(getattr(parts[home], name))
+        model.set_params(**{home: replace(parts[home], **{name: kind(value)})})
+    return model
+
+
+def pareto_front(accuracy: np.ndarray, robust: np.ndarray) -> list[int]:
+    """Rows that no other row beats in one and equals in the other, by falling accuracy; of equal rows the first."""
+    front: list[int] = []
+    for row in sorted(range(len(accuracy)), key=lambda r: (-accuracy[r], -robust[r], r)):
+        if not front or robust[row] > robust[front[-1]]:
+            front.append(row)
+    return front

@@ -1,24 +1,39 @@
-"""Kernels k(x, x') = g(‖x - x'‖₂), g decreasing, g(0) = 1, with what each one needs everywhere else.
+"""Kernels k(x, x') = g(‖x - x'‖₂), g decreasing, g(0) = 1, with everything the rest of the package asks of one.
 
 A kernel says how it looks as a function of the squared distance (training, prediction), of the distance (the training
-penalty ε' and the paper's certificate), and in frequency space (random features).
+penalty ε' and the paper's certificate), in frequency space (random features), and in floating point (certificates).
+A new kernel is one subclass of `Kernel`; defining it registers it under its `name`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
+from scipy.special import gammainc
 from torch import Tensor
 
+from models.distances import squared_distances
+from models.kernel_sum import GaussianSum, KernelSum
+from models.registry import Registered
+from models.rounding import UNIT32, UNIT64, EvaluationErrors, NoCertificate, Sum
+
+if TYPE_CHECKING:
+    from models.expansions.base import KernelSpace
+
+Values = np.ndarray | float
+
+# What of a kernel holds for its own g only.
+_FACTS_OF_G = ("bounds", "sum", "refine_distances", "lowest_nearby")
+_ROUNDING_OF_G = ("value_error", "gradient_error", "float32_sensitivity")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Kernel(ABC):
-    """What all kernels share: the width rule.
+class Kernel(Registered, ABC, family="kernel"):
+    """What all kernels share: the width rule, and rounding as far as it does not depend on g.
 
     Parameters
     ----------
@@ -31,11 +46,22 @@ class Kernel(ABC):
     width_scale: float = 4.0
     gamma: float | None = None
 
-    name: ClassVar[str]
+    # Certificates that hold for exact sums of this kernel, the best first; a kernel without `value_error` gets none.
+    bounds: ClassVar[tuple[str, ...]] = ("paper",)
+    # Whether close pairs need distances from differences (see `squared_distances`).
+    refine_distances: ClassVar[bool] = False
     # gamma = width_scale / median(distance) ** median_power keeps g(median distance) = exp(-width_scale).
     median_power: ClassVar[int]
 
-    def __post_init__(self):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "from_squared_distance_" in cls.__dict__:
+            # Another g: what was proved about a parent's does not carry over.
+            for fact in (*_FACTS_OF_G, *_ROUNDING_OF_G):
+                if fact not in cls.__dict__:
+                    setattr(cls, fact, Kernel.__dict__[fact])
+
+    def __post_init__(self) -> None:
         if not self.width_scale > 0:
             raise ValueError(f"kernel.width_scale must be positive, got {self.width_scale!r}")
         if self.gamma is not None and not self.gamma > 0:
@@ -56,7 +82,7 @@ class Kernel(ABC):
         """dk/d(r²), so that the gradient of k(x, s) in x is 2 · slope · (x - s)."""
 
     @abstractmethod
-    def drop(self, distance: np.ndarray | float, gamma: float) -> np.ndarray:
+    def drop(self, distance: Values, gamma: float) -> np.ndarray:
         """1 - g(r), exact also for tiny r."""
 
     @abstractmethod
@@ -67,14 +93,19 @@ class Kernel(ABC):
     def frequency_lengths(self, rng: np.random.Generator, n_features: int) -> np.ndarray | None:
         """What makes standard normal vectors draws of the spectral measure at frequency_scale 1.
 
-        Both measures are scale mixtures of normals: factors of shape (n_features,), float32, or None for all ones.
+        The measure of every g that is a kernel in all dimensions is a scale mixture of normals (Schoenberg): factors of
+        shape (n_features,), float32, or None for all ones.
         """
 
     @abstractmethod
     def frequency_scale(self, gamma: float) -> float:
         """What unit frequencies are multiplied by for this `gamma`; widths differ in nothing else."""
 
-    def profile(self, distance: np.ndarray | float, gamma: float) -> np.ndarray:
+    def sum(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
+        """Σ_s w_s k(·, s) made ready for many evaluations: vectors (n, d), weights (n, n_columns)."""
+        return KernelSum(space, vectors, weights, dtype)
+
+    def profile(self, distance: Values, gamma: float) -> np.ndarray:
         """g(r)."""
         return 1.0 - self.drop(distance, gamma)
 
@@ -82,9 +113,83 @@ class Kernel(ABC):
         """ε' = sqrt(2g(0) - 2g(ε)): how far a feature vector moves when x moves by ε in L2."""
         return float(np.sqrt(2.0 * self.drop(epsilon, gamma)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The kernel as plain JSON; `kernel_from_dict` restores it."""
-        return {"name": self.name, **asdict(self)}
+    def lowest_nearby(
+        self,
+        margins: np.ndarray,
+        losses: np.ndarray,
+        slopes: np.ndarray,
+        lengths: np.ndarray,
+        norms: np.ndarray,
+        gamma: float,
+    ) -> np.ndarray:
+        """Lower bound of y·f(x + δ), ‖δ‖₂ = `lengths`, for exact sums of norm ‖f‖: the paper's, for any kernel."""
+        return margins - norms * np.sqrt(2.0 * self.drop(lengths, gamma))
+
+    # -- rounding ------------------------------------------------------------------------------------------------------
+    def value_error(self, lengths: Values, reach: float, dimension: int, gamma: float) -> Values:
+        """Bound of |computed - exact| of one kernel value in float64, ‖x‖ = `lengths` (n,), ‖s‖ ≤ `reach`."""
+        self._refuse("value_error")
+
+    def float32_sensitivity(self, reach: float, gamma: float) -> float:
+        """Error of a kernel value per relative error of r², at its largest over all x, for ‖s‖ ≤ `reach`."""
+        self._refuse("float32_sensitivity")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise NoCertificate(
+            f"the {self.name} kernel states no rounding bound ({type(self).__name__}.{method}): exact sums of it "
+            "have no certificate"
+        )
+
+    def evaluation_errors(
+        self, lengths: np.ndarray, terms: Sum, gamma: float, squared_norm: float, offset: float = 0.0
+    ) -> EvaluationErrors:
+        """Error bounds for h(x) = Σ_i a_i k(x, s_i) + offset, evaluated in float64 in the usual way.
+
+        The usual way: squared distances as ‖x‖² + ‖s‖² - 2 x·s clipped at 0, scores k·a, and the squared norm aᵀKa. All
+        bounds are doubled to cover second-order terms.
+
+        Parameters
+        ----------
+        lengths : array of shape (n,)
+            ‖x‖ of the rows.
+        terms : Sum
+        gamma : float
+        squared_norm : float
+            The computed aᵀKa, without the offset.
+        offset : float
+            Added to the scores.
+
+        Raises
+        ------
+        NoCertificate
+            If the kernel does not state the error of its values.
+        """
+        one = self.value_error(lengths, terms.reach, terms.dimension, gamma)
+        gram = float(self.value_error(terms.reach, terms.reach, terms.dimension, gamma))
+        summing = 2 * UNIT64 * (len(terms.coefficients) + 4)
+        score = np.asarray(terms.mass * (one + summing) + 4 * UNIT64 * abs(offset))
+        largest = np.sqrt(max(squared_norm, 0.0) + terms.mass**2 * (gram + 2 * summing))
+        gradient = self.gradient_error(lengths, terms, gamma, one + summing)
+        return EvaluationErrors(score, gradient, float(largest - np.sqrt(max(squared_norm, 0.0))))
+
+    def gradient_error(self, lengths: np.ndarray, terms: Sum, gamma: float, one: Values) -> np.ndarray:
+        """Error bound of ‖∇h(x)‖, shape (n,), given that of one term of h; infinite if the kernel knows none."""
+        return np.full(len(lengths), np.inf)
+
+    def float32_allowance(self, terms: Sum, gamma: float, norm: float) -> float:
+        """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, at any x: an allowance, not a proof.
+
+        Rounding errors are taken as independent with mean 0, so that a sum of d of them grows like √d (Higham & Mary
+        2019); the proven bounds, with d and Σ|a_i|, are over 10⁴ times what happens and cost up to a fifth of a typical
+        margin.
+
+        - A squared distance is off by (√d + 4) units of (‖x‖ + ‖s_i‖)²; `float32_sensitivity` says what that counts.
+        - The part from ‖x‖² is common to all terms and multiplies h, |h| ≤ ‖h‖; the others are independent: ‖a‖₂.
+        - Summing n terms whose partial sums are at most Σ|a_i| adds √n units of that, and exp a few of each term.
+        """
+        spread = float(np.linalg.norm(terms.coefficients)) + norm
+        distances = (np.sqrt(terms.dimension) + 4) * self.float32_sensitivity(terms.reach, gamma) * spread
+        return float(UNIT32 * (distances + (np.sqrt(len(terms.coefficients)) + 8) * terms.mass))
 
 
 @dataclass(frozen=True)
@@ -92,6 +197,7 @@ class RBF(Kernel):
     """g(r) = exp(-gamma r²); spectral measure N(0, 2·gamma·I). Default gamma: width_scale / median(‖x - x'‖)²."""
 
     name: ClassVar[str] = "rbf"
+    bounds: ClassVar[tuple[str, ...]] = ("sharp", "paper")
     median_power: ClassVar[int] = 2
 
     def from_squared_distance_(self, squared: Tensor, gamma: float) -> Tensor:
@@ -100,17 +206,50 @@ class RBF(Kernel):
     def slope(self, squared: Tensor, values: Tensor, gamma: float) -> Tensor:
         return values * -gamma
 
-    def drop(self, distance, gamma):
+    def sum(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
+        kind = GaussianSum if weights.shape[1] == 1 else KernelSum
+        return kind(space, vectors, weights, dtype)
+
+    def drop(self, distance: Values, gamma: float) -> np.ndarray:
         return -np.expm1(-gamma * np.square(distance, dtype=np.float64))
 
-    def inverse_profile(self, value, gamma):
+    def inverse_profile(self, value: np.ndarray, gamma: float) -> np.ndarray:
         return np.sqrt(-np.log(value) / gamma)
 
-    def frequency_lengths(self, rng, n_features):
+    def frequency_lengths(self, rng: np.random.Generator, n_features: int) -> np.ndarray | None:
         return None
 
     def frequency_scale(self, gamma: float) -> float:
         return float(np.sqrt(2.0 * gamma))
+
+    def lowest_nearby(
+        self,
+        margins: np.ndarray,
+        losses: np.ndarray,
+        slopes: np.ndarray,
+        lengths: np.ndarray,
+        norms: np.ndarray,
+        gamma: float,
+    ) -> np.ndarray:
+        # The sharp bound, with the loss of the linear part in place of ‖∇f‖·r; see ``certificates.radii.sharp_radius``.
+        u = gamma * np.square(lengths)
+        rest = np.sqrt(np.maximum(norms**2 - margins**2 - slopes**2 / (2 * gamma), 0.0))
+        return np.exp(-u) * (margins - losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
+
+    def value_error(self, lengths: Values, reach: float, dimension: int, gamma: float) -> Values:
+        # A dot product of length d is off by at most d units of ‖x‖‖s‖; exp(-gamma D) ≤ 1 passes on at most gamma times
+        # the error of D.
+        return 2 * UNIT64 * (gamma * (dimension + 4) * np.square(lengths + reach) + 4)
+
+    def gradient_error(self, lengths: np.ndarray, terms: Sum, gamma: float, one: Values) -> np.ndarray:
+        # Of 2·gamma·((k∘a) S - h x).
+        spread = 2 * gamma * terms.mass * (lengths + terms.reach)
+        return spread * (one + 2 * UNIT64 * (terms.dimension + 4))
+
+    def float32_sensitivity(self, reach: float, gamma: float) -> float:
+        # gamma (‖x‖ + ‖s‖)² is at most 9·gamma·reach² for ‖x‖ ≤ 2·reach; beyond, where r ≥ (‖x‖ + ‖s‖) / 3, the kernel
+        # has faded: 9u·e^{-u} < 3.4.
+        return max(9 * gamma * reach**2, 3.4)
 
 
 @dataclass(frozen=True)
@@ -122,6 +261,7 @@ class Laplacian(Kernel):
     """
 
     name: ClassVar[str] = "laplacian"
+    refine_distances: ClassVar[bool] = True
     median_power: ClassVar[int] = 1
 
     def from_squared_distance_(self, squared: Tensor, gamma: float) -> Tensor:
@@ -132,31 +272,31 @@ class Laplacian(Kernel):
         distance = squared.sqrt()
         return torch.where(distance > 0, values * (-0.5 * gamma) / distance, 0.0)
 
-    def drop(self, distance, gamma):
+    def drop(self, distance: Values, gamma: float) -> np.ndarray:
         return -np.expm1(-gamma * np.asarray(distance, dtype=np.float64))
 
-    def inverse_profile(self, value, gamma):
+    def inverse_profile(self, value: np.ndarray, gamma: float) -> np.ndarray:
         return -np.log(value) / gamma
 
-    def frequency_lengths(self, rng, n_features):
+    def frequency_lengths(self, rng: np.random.Generator, n_features: int) -> np.ndarray | None:
         # A normal vector over an independent |normal| is Cauchy. The floor keeps float32 finite (one feature in 1e6).
         return 1 / np.maximum(np.abs(rng.standard_normal(n_features, dtype=np.float32)), np.float32(1e-6))
 
     def frequency_scale(self, gamma: float) -> float:
         return float(gamma)
 
+    def value_error(self, lengths: Values, reach: float, dimension: int, gamma: float) -> Values:
+        # An error e of r² is at most e / r of r, and pairs too close for that were computed from differences
+        # (`squared_distances`), where r² is at least 1e4·eps of the squared lengths.
+        return 2 * gamma * (dimension + 4) * np.sqrt(UNIT64) * (lengths + reach) / 50 + 8 * UNIT64
 
-KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Laplacian)}
+    def float32_sensitivity(self, reach: float, gamma: float) -> float:
+        # The root passes an error on divided by 2r; pairs with r below 1e2·sqrt(2·unit) of their lengths are computed
+        # from differences.
+        return max(3 * gamma * reach / (100 * float(np.sqrt(UNIT32))), 3.4)
 
 
-def as_kernel(kernel: str | Kernel) -> Kernel:
-    """A kernel object from its name, or the object itself."""
-    return KERNELS[kernel]() if isinstance(kernel, str) else kernel
-
-
-def kernel_from_dict(settings: dict[str, Any]) -> Kernel:
-    """Inverse of `Kernel.to_dict`."""
-    return KERNELS[settings["name"]](**{key: value for key, value in settings.items() if key != "name"})
+KERNELS: dict[str, type[Kernel]] = Kernel.registry
 
 
 def median_distance(X: np.ndarray, seed: int) -> float:
@@ -181,25 +321,3 @@ def median_distance(X: np.ndarray, seed: int) -> float:
             "cannot be chosen from this data. Set gamma of the kernel."
         )
     return float(positive.median())
-
-
-def squared_distances(A: Tensor, B: Tensor, norms_a: Tensor, norms_b: Tensor, refine: bool = False) -> Tensor:
-    """‖a - b‖² for all pairs, shape (len(A), len(B)), by one matrix product.
-
-    Parameters
-    ----------
-    A, B : tensors of shape (n, d), (m, d)
-    norms_a, norms_b : tensors of shape (n,), (m,)
-        Squared norms of the rows.
-    refine : bool
-        Recompute close pairs from their differences. ‖a‖² + ‖b‖² - 2a·b loses about 1e-7 (‖a‖² + ‖b‖²) in float32,
-        which is nothing in exp(-gamma r²) but not in exp(-gamma r), where the root magnifies it near r = 0.
-    """
-    squared = torch.addmm(norms_b, A, B.t(), alpha=-2.0).add_(norms_a[:, None]).clamp_(min=0.0)
-    if refine:
-        tolerance = 1e4 * torch.finfo(A.dtype).eps
-        close = (squared < tolerance * (norms_a[:, None] + norms_b)).nonzero()
-        for part in close.split(max(1, 2**22 // A.shape[1])):
-            rows, columns = part[:, 0], part[:, 1]
-            squared[rows, columns] = (A[rows] - B[columns]).square_().sum(1)
-    return squared

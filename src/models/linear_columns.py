@@ -46,7 +46,7 @@ def solve_columns(
     Parameters
     ----------
     problem : FreeRangeProblem
-        Its rows, pull and box serve all columns; its C is not used.
+        Its rows, strength and box serve all columns; its C is not used.
     Cs : array of shape (k,)
     trained : bool array of shape (n, k)
         Which rows count in which column.
@@ -93,21 +93,20 @@ class _Shared:
     def __init__(self, problem: FreeRangeProblem):
         self.fit_intercept = problem.fit_intercept
         self.signs = torch.as_tensor(problem.signs).float()[:, None]
-        self.pull = torch.as_tensor(problem.pull).float()[:, None]
+        self.strength = torch.as_tensor(problem.strength).float()[:, None]
         self.half = torch.as_tensor(problem.half).double()[:, None]
         centre = torch.as_tensor(problem.centre).float()
-        self.rows = (
-            torch.tensor(problem.X, dtype=torch.float32).mul_(1 - self.pull).addcmul_(self.pull, centre[None, :])
-        )
+        self.rows = torch.tensor(problem.X, dtype=torch.float32).mul_(1 - self.strength)
+        self.rows.addcmul_(self.strength, centre[None, :])
         # Centring is free with an intercept, and takes the largest eigenvalue off.
         self.mean = self.rows.mean(0) if self.fit_intercept else torch.zeros(self.rows.shape[1])
         self.rows -= self.mean
         values, vectors = torch.linalg.eigh((self.rows.T @ self.rows).double())
         self.values, self.vectors = values.clamp_(min=0.0)[:, None], vectors.float()
         # The column of θ against those of w (in the eigenbasis), of b and itself; b against w is 0 after centring.
-        self.theta_w = (self.vectors.T @ (self.rows.T @ (self.pull * self.signs))).double()
-        self.theta_b = float((self.pull * self.signs).sum()) if self.fit_intercept else 0.0
-        self.theta_theta = float(self.pull.square().sum())
+        self.theta_w = (self.vectors.T @ (self.rows.T @ (self.strength * self.signs))).double()
+        self.theta_b = float((self.strength * self.signs).sum()) if self.fit_intercept else 0.0
+        self.theta_theta = float(self.strength.square().sum())
         # θ is a sum over features; this brings its error to the scale of an error of w.
         self.theta_scale = 1.0 / max(float(self.half.norm()), 1e-6)
 
@@ -127,8 +126,8 @@ class _State:
         self.v_before, self.t_before = self.v, self.t
         # A guess between what separable and overlapping classes need; `balance` corrects it.
         self.row_penalty = 0.2 * C
-        attacked = float(shared.pull.sum()) * float(shared.half.norm())
-        self.toll_penalty = (0.05 * C * attacked).clamp(min=1e-2)
+        attacked = float(shared.strength.sum()) * float(shared.half.norm())
+        self.cone_penalty = (0.05 * C * attacked).clamp(min=1e-2)
 
     def advance(self) -> None:
         """One step: the quadratic part exactly, then the hinge and the L1 cone by their projections."""
@@ -146,13 +145,13 @@ class _State:
         self.p, self.q = w - self.v, theta - self.t
 
     def _minimise_quadratic(self) -> None:
-        s, rho, sigma = self.shared, self.row_penalty, self.toll_penalty
+        s, rho, sigma = self.shared, self.row_penalty, self.cone_penalty
         target = self.z - self.u
         signed = s.signs * target
         right = rho * (s.rows.T @ signed).double() + sigma * (self.v - self.p)
         right = (s.vectors.T @ right.float()).double()
         right_b = rho * signed.sum(0).double() if s.fit_intercept else torch.zeros_like(rho)
-        right_theta = sigma * s.theta_scale * (self.t - self.q) - rho * (s.pull.T @ target)[0].double()
+        right_theta = sigma * s.theta_scale * (self.t - self.q) - rho * (s.strength.T @ target)[0].double()
         diagonal = 1 + sigma + rho * s.values
         n = len(self.z)
         pivot = rho * s.theta_theta + sigma * s.theta_scale - rho * s.theta_b**2 / n
@@ -161,12 +160,12 @@ class _State:
         self.b = (right_b / rho + s.theta_b * self.theta) / n
         self.w = (s.vectors @ ((right + rho * s.theta_w * self.theta) / diagonal).float()).double()
         self.products = s.signs * (s.rows @ self.w.float())
-        self.margins = self.products + s.signs * self.b.float() - s.pull * self.theta.float()
+        self.margins = self.products + s.signs * self.b.float() - s.strength * self.theta.float()
 
     def primal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """w, the best b for it, and the objective there."""
         s = self.shared
-        needed = (1 - self.products + s.pull * (s.half * self.w.abs()).sum(0).float()).double().numpy()
+        needed = (1 - self.products + s.strength * (s.half * self.w.abs()).sum(0).float()).double().numpy()
         signs, trained = s.signs[:, 0].double().numpy(), self.trained.numpy() > 0
         intercepts, hinges = np.zeros(len(self.C)), np.zeros(len(self.C))
         for column, rows in enumerate(trained.T):
@@ -185,7 +184,7 @@ class _State:
             shares = totals.amin(0) / totals.clamp(min=torch.finfo(totals.dtype).tiny)
             alpha = alpha * torch.where(positive, shares[0], shares[1])
         v = (s.rows.T @ (s.signs * alpha)).double()
-        implied = (v.abs() - s.half * (s.pull.T @ alpha)[0].double()).clamp_(min=0.0)
+        implied = (v.abs() - s.half * (s.strength.T @ alpha)[0].double()).clamp_(min=0.0)
         return (alpha.double().sum(0) - 0.5 * (implied**2).sum(0)).numpy()
 
     def balance(self) -> None:
@@ -204,7 +203,7 @@ class _State:
         broken = size(self.w - self.v, self.theta - self.t) / largest
         moving = size(self.v - self.v_before, self.t - self.t_before) / size(self.p, self.q)
         factor = _damped(broken, moving)
-        self.toll_penalty = self.toll_penalty * factor
+        self.cone_penalty = self.cone_penalty * factor
         self.p, self.q = self.p / factor, self.q / factor
 
     def keep(self, columns: Tensor) -> None:

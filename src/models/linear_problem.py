@@ -31,7 +31,7 @@ class FreeRangeProblem:
 
     X: np.ndarray
     signs: np.ndarray
-    pull: np.ndarray
+    strength: np.ndarray
     low: np.ndarray
     high: np.ndarray
     C: float
@@ -48,17 +48,17 @@ class FreeRangeProblem:
     def project(self, weights: np.ndarray) -> np.ndarray:
         """y_i x̃_i·w, shape (n,)."""
         products = (self.X @ weights.astype(self.X.dtype)).astype(np.float64)
-        return self.signs * ((1 - self.pull) * products + self.pull * (self.centre @ weights))
+        return self.signs * ((1 - self.strength) * products + self.strength * (self.centre @ weights))
 
     def combine(self, coefficients: np.ndarray) -> np.ndarray:
         """Σ_i coefficient_i y_i x̃_i for each column, shape (d, k) for coefficients (n, k)."""
         signed = coefficients * self.signs[:, None]
-        moved = (signed * (1 - self.pull)[:, None]).astype(self.X.dtype)
-        return (self.X.T @ moved).astype(np.float64) + np.outer(self.centre, self.pull @ signed)
+        moved = (signed * (1 - self.strength)[:, None]).astype(self.X.dtype)
+        return (self.X.T @ moved).astype(np.float64) + np.outer(self.centre, self.strength @ signed)
 
     def needed(self, weights: np.ndarray, projected: np.ndarray) -> np.ndarray:
         """What y_i b must reach for row i to be outside the margin after the attack, shape (n,)."""
-        return 1 - projected + self.pull * (self.half @ np.abs(weights))
+        return 1 - projected + self.strength * (self.half @ np.abs(weights))
 
     def primal(self, weights: np.ndarray, projected: np.ndarray) -> Candidate:
         """The objective at w, with the best intercept for it; `projected` is `project(weights)`."""
@@ -76,14 +76,14 @@ class FreeRangeProblem:
             totals = parts.sum(axis=0)
             parts *= totals.min() / np.maximum(totals, np.finfo(float).tiny)
         v = self.combine(parts).sum(axis=1)
-        threshold = (self.pull @ parts.sum(axis=1)) * self.half
+        threshold = (self.strength @ parts.sum(axis=1)) * self.half
         weights = np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
         return float(parts.sum() - 0.5 * weights @ weights), weights
 
     def restrict(self, rows: np.ndarray) -> "FreeRangeProblem":
         """The same problem for some of the rows, in float64."""
         X = self.X[rows].astype(np.float64)
-        return replace(self, X=X, signs=self.signs[rows], pull=self.pull[rows])
+        return replace(self, X=X, signs=self.signs[rows], strength=self.strength[rows])
 
 
 def best_intercept(needed: np.ndarray, signs: np.ndarray) -> float:

@@ -22,7 +22,15 @@ DOCUMENT = "model.json"
 
 # The only classes a file may name: a model file can never make us import or run anything else.
 # `register` adds classes that the caller has imported itself.
-_MODULES = {"AdvSVM": "models.adv_svm", "AdvLinearSVM": "models.adv_linear_svm", "KernelSVC": "models.svc"}
+_MODULES = {
+    "AdvSVM": "models.adv_svm",
+    "AdvLinearSVM": "models.adv_linear_svm",
+    "KernelSVC": "models.svc",
+    "AdvNetwork": "models.networks",
+    "FittedClassifier": "models.fitted",
+    "VotingSVC": "models.sklearn_model",
+    "SklearnModel": "models.sklearn_model",
+}
 
 
 _REGISTERED: dict[str, type] = {}
@@ -40,7 +48,7 @@ def register(model_class: type) -> type:
     return model_class
 
 
-def save(model: Any, folder: str | os.PathLike) -> None:
+def save(model: Any, folder: str | os.PathLike[str]) -> None:
     """Write a fitted model into `folder` (created if needed), replacing an older one.
 
     Each file appears under its name only when complete. The document is written last and holds the checksum of the
@@ -69,7 +77,7 @@ def save(model: Any, folder: str | os.PathLike) -> None:
     _write_atomically(folder / DOCUMENT, document.encode())
 
 
-def load(folder: str | os.PathLike) -> Any:
+def load(folder: str | os.PathLike[str]) -> Any:
     """Read a model written by `save`; its scores equal the saved model's bit for bit.
 
     Raises
@@ -87,8 +95,11 @@ def load(folder: str | os.PathLike) -> Any:
         arrays = load_tensors(tensors)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
-    arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}
-    return _class_of(body["class"]).from_state(body["meta"], arrays)
+    try:
+        arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}
+        return _class_of(body["class"]).from_state(body["meta"], arrays)
+    except Exception as error:  # a document with a right checksum may still have been written by hand
+        raise ValueError(f"{folder / DOCUMENT} does not describe a model: {type(error).__name__}: {error}") from error
 
 
 def encode_labels(labels: np.ndarray) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     raw = _read(path)
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("format_version"), int):
         raise ValueError(f"{path} is damaged: it does not describe a model")
@@ -117,9 +128,12 @@ def _read_document(path: Path) -> dict[str, Any]:
         )
     if body.pop("checksum", None) != _checksum(body):
         raise ValueError(f"{path} is damaged: its checksum does not match its content")
-    if body["class"] not in _known():
+    name, digest = body.get("class"), body.get("tensors_sha256")
+    if not isinstance(name, str) or not isinstance(digest, str):
+        raise ValueError(f"{path} is damaged: it does not describe a model")
+    if name not in _known():
         raise ValueError(
-            f"{path} holds a {body['class']!r}: known models are {', '.join(_known())}; "
+            f"{path} holds a {name!r}: known models are {', '.join(_known())}; "
             "models.register makes a class of your own known"
         )
     return body

@@ -10,12 +10,14 @@ from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from models.certificates.api import certified_radius
+from models.certificates.region import Box
+from models.distances import row_norms, squared_distances, to_tensor
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
-from models.expansions.base import row_norms
-from models.grid_columns import assign_folds
-from models.kernels import RBF, squared_distances
-from models.rows import to_tensor
+from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
+from models.kernels import RBF
+from models.training import Observer
 
 
 class KernelSVC(ExpansionClassifier):
@@ -52,7 +54,7 @@ class KernelSVC(ExpansionClassifier):
         libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "width_scale": [Interval(Real, 0, None, closed="neither")],
         "gamma": [Interval(Real, 0, None, closed="neither"), None],
@@ -61,7 +63,15 @@ class KernelSVC(ExpansionClassifier):
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
 
-    def __init__(self, C=1.0, width_scale=4.0, gamma=None, tol=1e-3, cache_size=1000, random_state=0):
+    def __init__(
+        self,
+        C: float = 1.0,
+        width_scale: float = 4.0,
+        gamma: float | None = None,
+        tol: float = 1e-3,
+        cache_size: float = 1000,
+        random_state: int = 0,
+    ):
         self.C = C
         self.width_scale = width_scale
         self.gamma = gamma
@@ -70,7 +80,7 @@ class KernelSVC(ExpansionClassifier):
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, eval_set=None, observer=None):
+    def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "KernelSVC":
         """Train on the rows of X.
 
         Parameters
@@ -101,6 +111,12 @@ class KernelSVC(ExpansionClassifier):
             observer("train", 1, 1, **values)
         return self
 
+    def for_classes(self, n_classes: int) -> Any:
+        """The same settings for so many classes: this machine for two, one with a vote per pair of classes for more."""
+        from models.sklearn_model import VotingSVC
+
+        return self if n_classes == 2 else VotingSVC(**self.get_params())
+
     def _resolve_gamma(self, X: np.ndarray) -> float:
         return RBF(width_scale=float(self.width_scale), gamma=self.gamma).resolve_gamma(X, int(self.random_state))
 
@@ -125,26 +141,87 @@ class KernelSVC(ExpansionClassifier):
     def _offset(self) -> float:
         return self.intercept_
 
-    def staged_scores(self, X) -> np.ndarray:
+    def staged_scores(self, X: Any) -> np.ndarray:
         """The scores as one row, shape (1, n)."""
         return self.scores(X)[None, :]
 
     # -- certificates --------------------------------------------------------------------------------------------------
-    def certified_radius(self, X, y, bound: str | None = None) -> np.ndarray:
-        """L2 radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
+    def certified_radius(
+        self,
+        X: Any,
+        y: Any,
+        bound: str | None = None,
+        norm: str = "l2",
+        box: Box = None,
+        seconds: float | None = 0.0,
+    ) -> np.ndarray:
+        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
 
         Parameters
         ----------
         X : array of shape (n, d)
         y : array of shape (n,)
         bound : {"sharp", "paper"} or None
-            None is "sharp".
+            None is "sharp" in L2 without a box. A bound that is named is evaluated in L2, without a box.
+        norm : {"l2", "linf"}
+        box : (low, high) or None
+            Where the moved point must stay; None is everywhere.
+        seconds : float, optional
+            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
         """
+        if bound is None and (norm != "l2" or box is not None or seconds != 0):
+            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
         bound = "sharp" if bound is None else bound
         if bound not in ("sharp", "paper"):
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from sharp, paper")
         check_is_fitted(self)
         return self._radii(X, y, bound, self._squared_norm)
+
+    def _global_quantity(self) -> float:
+        return self._squared_norm
+
+    # -- tuning --------------------------------------------------------------------------------------------------------
+    def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
+        """Every setting of a grid (C, width_scale) on every fold; see ``models.grid_search``.
+
+        One kernel matrix per width, that of the whole data, serves all folds and values of C.
+        """
+        axes = chosen_axes(axes, ("width_scale", "C"))
+        probe = KernelSVC(**self.get_params())
+        rows, signs = probe._validate_training_data(np.asarray(X), np.asarray(y))
+        labels, numbers = probe.classes_[(signs > 0).astype(int)], how.assign(signs)
+        Cs, widths = axes["C"], axes.get("width_scale", [None])
+        settings = [{"C": C} | ({} if w is None else {"width_scale": w}) for w in widths for C in Cs]
+        accuracy, robust = how.begin(len(settings))
+        fits: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+        def hold(place: int, fold: int) -> KernelSVC:
+            probe.gamma_, support, coefficients, intercept = fits[place, fold]
+            probe._hold(rows[support], coefficients, intercept, rows.dtype == np.float64)
+            return probe
+
+        for place, width in enumerate(widths):
+            gamma = self._resolve_gamma(rows) if width is None else RBF(width).resolve_gamma(rows, self.random_state)
+            gram = _kernel_matrix(rows, gamma)
+            for fold in range(how.folds):
+                train, held_out = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
+                inner, outer = gram[np.ix_(train, train)], gram[np.ix_(held_out, train)]
+                some = how.sample(numbers, fold)
+                for row, C in enumerate(Cs, start=place * len(Cs)):
+                    fitted = SVC(C=C, kernel="precomputed", tol=self.tol, cache_size=self.cache_size)
+                    fitted.fit(inner, signs[train])
+                    accuracy[row, fold] = np.mean((fitted.decision_function(outer) > 0) == (signs[held_out] > 0))
+                    if robust is not None:
+                        support = train[fitted.support_]
+                        fits[row, fold] = (gamma, support, fitted.dual_coef_[0], float(fitted.intercept_[0]))
+                        robust[row, fold] = how.robust_share(hold(row, fold), rows[some], labels[some])
+                    how.report((place * how.folds + fold) * len(Cs) + row % len(Cs) + 1, accuracy.size)
+
+        def attack(row: int) -> np.ndarray:
+            samples = [how.sample(numbers, fold) for fold in range(how.folds)]
+            return np.array([how.attacked_share(hold(row, f), rows[s], labels[s]) for f, s in enumerate(samples)])
+
+        return FoldScores(settings, accuracy, robust, attack=attack)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -165,37 +242,6 @@ class KernelSVC(ExpansionClassifier):
         model._hold(vectors, arrays["coefficients"], meta["intercept"], vectors.dtype == np.float64)
         model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
-
-
-def cv_scores(
-    model: KernelSVC, X, y, Cs, folds: int, random_state: int = 0, radius: float | None = None, observer=None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Held-out accuracy, shape (len(Cs), folds), and certified accuracy at `radius` (None without one).
-
-    One kernel matrix, with the width of the whole data, serves all folds and values of C.
-    """
-    X, y = np.asarray(X), np.asarray(y)
-    reference = KernelSVC(**model.get_params())
-    rows, signs = reference._validate_training_data(X, y)
-    reference.gamma_ = reference._resolve_gamma(rows)
-    gram = _kernel_matrix(rows, reference.gamma_)
-    numbers = assign_folds((signs > 0).astype(int), folds, random_state)
-    accuracy = np.zeros((len(Cs), folds))
-    certified = None if radius is None else np.zeros((len(Cs), folds))
-    for fold in range(folds):
-        train, held_out = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
-        inner, outer = gram[np.ix_(train, train)], gram[np.ix_(held_out, train)]
-        for place, C in enumerate(Cs):
-            fitted = SVC(C=C, kernel="precomputed", tol=model.tol, cache_size=model.cache_size)
-            fitted.fit(inner, signs[train])
-            accuracy[place, fold] = np.mean((fitted.decision_function(outer) > 0) == (signs[held_out] > 0))
-            if certified is not None:
-                vectors, double = rows[train[fitted.support_]], rows.dtype == np.float64
-                reference._hold(vectors, fitted.dual_coef_[0], float(fitted.intercept_[0]), double)
-                certified[place, fold] = np.mean(reference.certified_radius(rows[held_out], y[held_out]) >= radius)
-            if observer is not None:
-                observer("tune", fold * len(Cs) + place + 1, folds * len(Cs))
-    return accuracy, certified
 
 
 def _kernel_matrix(X: np.ndarray, gamma: float) -> np.ndarray:

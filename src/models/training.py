@@ -1,28 +1,22 @@
-"""The training loop: Algorithm 1 of the paper in mini-batches, for many settings at once, whatever the expansion.
+"""Algorithm 1 of the paper in mini-batches, for many settings at once, whatever the expansion.
 
-Per iteration i, on the rows of one batch, for every column (a setting of C, step, width and the fold it leaves out):
-
-    v_b     = 1 if 1 - y_b f(x_b) + ε'‖f‖ > 0 else 0
-    γ_i     = step (constant) or step / i (diminishing)
-    c_b     = γ_i C v_b y_b
-    literal:   f ← (1 - γ_i (1 + ε' C Σ_b v_b / ‖f‖)) f + Σ_b c_b k(x_b, ·)
-    proximal:  f ← (1 - γ_i) f + Σ_b c_b k(x_b, ·), then ‖f‖ shrinks by γ_i ε' C Σ_b v_b, never below 0
-
-‖f‖ follows by a recursion on the batch's own Gram matrix. All rows of a window of batches are scored ahead of their
-turn: the batches are known, so each new term is added to the rows that will be asked for, in large matrix products.
+`algorithm1_step` is the algorithm; ``models.reference`` has it in plain NumPy. The loop around it scores all rows of a
+window of batches ahead of their turn: the batches are known, so each new term is added to the rows that will be asked
+for, in large matrix products.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.expansions import Front, LiveExpansion
-from models.expansions.base import Tracker
-from models.rows import RowSource, to_tensor
+from models.batches import Batch, BatchView, RowSource, windows
+from models.distances import to_tensor
+from models.expansions import LiveExpansion
+from models.expansions.base import ScoreTracker
 
 Observer = Callable[..., None]
 
@@ -34,6 +28,10 @@ _REPORTS = 200
 
 class PenaltyTooLargeWarning(UserWarning):
     """ε is so large that f = 0 minimises the adversarial objective on this data."""
+
+
+class FewIterationsWarning(UserWarning):
+    """So few iterations were run that the result says little about the method."""
 
 
 class DivergenceWarning(UserWarning):
@@ -88,7 +86,69 @@ class TrainingRecord:
     late_scores: list[Tensor] = field(default_factory=list)
 
 
-def train(
+class Step(NamedTuple):
+    """f ← decay · f + Σ_b coefficients[b] k(x_b, ·), one value or column per setting, and ‖f‖ after it."""
+
+    decay: Tensor  # (n_columns,)
+    coefficients: Tensor  # (B, n_columns)
+    norm: Tensor  # (n_columns,)
+    violators: Tensor  # (n_columns,), Σ_b v_b
+
+
+def algorithm1_step(
+    scores: Tensor,
+    y: Tensor,
+    norm: Tensor,
+    term_norms: Callable[[Tensor], Tensor],
+    *,
+    step: Tensor,
+    C: Tensor,
+    penalty: Tensor,
+    proximal: bool = False,
+    trained: Tensor | None = None,
+) -> Step:
+    """One iteration of Algorithm 1 on a batch of B rows, for every column (a setting and the fold it leaves out).
+
+        v_b = 1 if 1 - y_b f(x_b) + ε'‖f‖ > 0 else 0,    c_b = γ_i C v_b y_b
+        literal:   f ← (1 - γ_i (1 + ε' C Σ_b v_b / ‖f‖)) f + Σ_b c_b k(x_b, ·)
+        proximal:  f ← (1 - γ_i) f + Σ_b c_b k(x_b, ·), then ‖f‖ shrinks by γ_i ε' C Σ_b v_b, never below 0
+
+    Parameters
+    ----------
+    scores : tensor of shape (B, n_columns)
+        f(x_b).
+    y : tensor of shape (B, 1)
+        ±1.
+    norm : tensor of shape (n_columns,)
+        ‖f‖.
+    term_norms : callable
+        From coefficients c to ‖Σ_b c_b k(x_b, ·)‖², by the batch's Gram matrix.
+    step, C, penalty : tensors of shape (n_columns,)
+        γ_i, C and ε'.
+    proximal : bool
+    trained : bool tensor of shape (B, n_columns), optional
+        Rows a column may learn from.
+    """
+    violating = 1.0 - y * scores + penalty * norm > 0
+    if trained is not None:
+        violating &= trained
+    violators = violating.sum(0)
+    coefficients = violating * (step * C) * y
+    shrinkage = step * penalty * C * violators
+    decay = 1.0 - step
+    if not proximal:
+        decay = decay - torch.where(norm > 0, shrinkage / norm, 0.0)
+    cross = (coefficients * scores).sum(0)
+    squared = decay.square() * norm.square() + 2.0 * decay * cross + term_norms(coefficients)
+    # Random features give approximate scores, with which the sum can fall slightly below 0.
+    norm = squared.clamp_(min=0.0).sqrt_()
+    if proximal:
+        shrink = torch.where(norm > 0, (1.0 - shrinkage / norm).clamp_(min=0.0), 1.0)
+        decay, coefficients, norm = decay * shrink, coefficients * shrink, norm * shrink
+    return Step(decay, coefficients, norm, violators)
+
+
+def train_columns(
     expansion: LiveExpansion,
     source: RowSource,
     signs: np.ndarray,
@@ -98,6 +158,7 @@ def train(
     folds: np.ndarray | None = None,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
     keep_scores: int = 0,
+    averaging: bool = False,
     observer: Observer | None = None,
     event: str = "train",
 ) -> TrainingRecord:
@@ -118,72 +179,46 @@ def train(
         Rows whose error is followed from iteration to iteration.
     keep_scores : int
         Also give the scores of all training rows after this many last iterations; data that needs several windows gives
-        the final ones only.
+        the final ones only, and with `averaging` there is one, of the mean.
+    averaging : bool
+        In the end f is the mean of the last half of the iterates, f_t with t > T // 2.
     observer : callable, optional
         Called as observer(event, iteration, total, norm=, violators=[, test_error=]).
     """
-    loop = _Loop(columns, folds, len(batches))
-    watch = None
-    test_errors: np.ndarray | None = None
-    if evaluation is not None:
-        watch = expansion.track(Front(to_tensor(evaluation[0], source.dtype)), revisited=True)
-        test_errors = np.empty(len(batches))
-    every = max(1, len(batches) // _REPORTS)
-    windows = _windows(batches, expansion, keep_scores > 0)
+    total = len(batches)
+    n_rows, used = int(max(rows.max() for rows in batches)) + 1, sum(map(len, batches))
+    length = expansion.window_batches(n_rows, len(batches[0]), total, used > n_rows or keep_scores > 0)
     # With one window the rows' scores are simply kept up to date to the end.
-    keep_all = keep_scores > 0 and len(windows) == 1
+    keep_all = keep_scores > 0 and length >= total
+    loop = _Loop(columns, folds, total)
+    watched = [expansion.track(BatchView(to_tensor(evaluation[0], source.dtype)), True)] if evaluation else []
+    test_errors = np.empty(total) if evaluation else None
+    every = max(1, total // _REPORTS)
+    tail = total // 2 if averaging else total
     late_scores: list[Tensor] = []
-    tracker: Tracker | None = None
-    for window in windows:
-        tracker = expansion.track(source.front(window.ids), window.revisited or keep_all)
+    for window in windows(batches, length, keep_all):
+        tracker = expansion.track(window.open(source), window.revisited or keep_all)
         for batch in window.batches:
-            values = loop.step(expansion, tracker, batch, signs, keep_all)
-            if keep_all and loop.total - loop.done < keep_scores:
-                late_scores.append(_in_row_order(tracker))
-            if watch is not None and test_errors is not None:
-                watch.advance(0)
-                test_errors[loop.done - 1] = values["test_error"] = _error(watch, evaluation)
-            if observer is not None and (loop.done % every == 0 or loop.done == loop.total):
-                observer(event, loop.done, loop.total, **values)
+            values = loop.step(expansion, tracker, watched, batch, signs)
+            if loop.done > tail:
+                expansion.count_in_tail()
+                for following in [*watched, tracker] if keep_all else watched:
+                    following.count_in_tail()
+            if keep_all and not averaging and total - loop.done < keep_scores:
+                late_scores.append(_in_row_order(tracker, tracker.all()))
+            if evaluation is not None and test_errors is not None:
+                scores = watched[0].averaged() if loop.done > tail else watched[0].all()
+                wrong = (scores[:, 0].numpy() > 0) != (evaluation[1] > 0)
+                test_errors[loop.done - 1] = values["test_error"] = float(np.mean(wrong))
+            if observer is not None and (loop.done % every == 0 or loop.done == total):
+                observer(event, loop.done, total, **values)
+    if keep_all and averaging:
+        late_scores.append(_in_row_order(tracker, tracker.averaged()))
+    if averaging:
+        expansion.average_tail(tail)
     if keep_scores and not keep_all:
         late_scores.append(_score_everything(expansion, source))
     return loop.record(test_errors, late_scores)
-
-
-@dataclass
-class _Batch:
-    positions: Tensor  # in the window's front
-    rows: np.ndarray  # in the training data
-    start: int  # rows of the front before this are finished once the batch is
-
-
-@dataclass
-class _Window:
-    ids: np.ndarray
-    batches: list[_Batch] = field(default_factory=list)
-    revisited: bool = False
-
-
-def _windows(batches: list[np.ndarray], expansion: LiveExpansion, keep_scores: bool) -> list[_Window]:
-    """Cut the batches into windows; the rows of a window in the order in which they are first used."""
-    everything = np.concatenate(batches)
-    n_rows = int(everything.max()) + 1
-    revisited = len(everything) > n_rows
-    length = expansion.window_batches(n_rows, len(batches[0]), len(batches), revisited or keep_scores)
-    windows = []
-    for first in range(0, len(batches), length):
-        part = batches[first : first + length]
-        used = np.concatenate(part)
-        ids = used[np.sort(np.unique(used, return_index=True)[1])]
-        place = np.empty(n_rows, dtype=np.int64)
-        place[ids] = np.arange(len(ids))
-        window = _Window(ids, revisited=len(used) > len(ids))
-        finished = 0
-        for rows in part:
-            finished += 0 if window.revisited else len(rows)
-            window.batches.append(_Batch(torch.from_numpy(place[rows]), rows, finished))
-        windows.append(window)
-    return windows
 
 
 class _Loop:
@@ -192,7 +227,6 @@ class _Loop:
     def __init__(self, columns: Columns, folds: np.ndarray | None, total: int):
         self.columns = columns
         self.folds = folds
-        self.total = total
         self.done = 0
         self.C, self.gamma, self.penalty = (
             torch.from_numpy(np.asarray(values, dtype=np.float64))
@@ -205,46 +239,46 @@ class _Loop:
         self.violators = np.zeros((total, len(columns)), dtype=np.int64)
 
     def step(
-        self, expansion: LiveExpansion, tracker: Tracker, batch: _Batch, signs: np.ndarray, keep_all: bool
-    ) -> dict[str, Any]:
-        """One iteration for all columns."""
+        self,
+        expansion: LiveExpansion,
+        tracker: ScoreTracker,
+        watched: list[ScoreTracker],
+        batch: Batch,
+        signs: np.ndarray,
+    ) -> dict[str, float]:
+        """One iteration of all columns; those that diverge stay at their last finite state."""
         columns = self.columns
         gamma = self.gamma / (self.done + 1) if columns.diminishing else self.gamma
-        y = torch.from_numpy(signs[batch.rows])[:, None]
-        scores = tracker.at(batch.positions).double()
-        violating = (1.0 - y * scores + self.penalty * self.norm > 0) & self.alive
+        trained = self.alive
         if self.folds is not None and columns.left_out is not None:
-            violating &= torch.from_numpy(self.folds[batch.rows][:, None] != columns.left_out)
-        counts = violating.sum(0)
-        coefficients = violating * (gamma * self.C) * y
-        pull = gamma * self.penalty * self.C * counts
+            trained = trained & torch.from_numpy(self.folds[batch.rows][:, None] != columns.left_out)
 
-        decay = 1.0 - gamma
+        def term_norms(coefficients: Tensor) -> Tensor:
+            used = coefficients.ne(0).any(1)
+            return tracker.term_norms(batch.positions[used], coefficients[used])
+
+        decay, coefficients, norm, violators = algorithm1_step(
+            tracker.at(batch.positions).double(),
+            torch.from_numpy(signs[batch.rows])[:, None],
+            self.norm,
+            term_norms,
+            step=gamma,
+            C=self.C,
+            penalty=self.penalty,
+            proximal=columns.proximal,
+            trained=trained,
+        )
         if not columns.proximal:
-            decay = decay - torch.where(self.norm > 0, pull / self.norm, 0.0)
             self.flips += (decay < 0) & (gamma < 1) & self.alive
-        used = violating.any(1)
-        own = tracker.term_norms(batch.positions[used], coefficients[used])
-        cross = (coefficients * scores).sum(0)
-        # Random features give approximate scores, with which the sum can fall slightly below 0.
-        norm = (decay.square() * self.norm.square() + 2.0 * decay * cross + own).clamp_(min=0.0).sqrt_()
-        if columns.proximal:
-            shrink = torch.where(norm > 0, (1.0 - pull / norm).clamp_(min=0.0), 1.0)
-            decay, coefficients, norm = decay * shrink, coefficients * shrink, norm * shrink
-
-        lost = self.alive & ~(norm <= NORM_LIMIT)
-        self.alive &= ~lost
+        self.alive &= norm <= NORM_LIMIT
         decay = torch.where(self.alive, decay, 1.0)
         coefficients[:, ~self.alive] = 0.0
         self.norm = torch.where(self.alive, norm, self.norm)
-
-        expansion.scale(decay)
-        expansion.add(tracker.front, batch.positions, coefficients)
-        tracker.advance(0 if keep_all else batch.start)
+        expansion.update(decay, batch, coefficients, tracker, *watched)
         self.norms[self.done] = self.norm.numpy()
-        self.violators[self.done] = counts.numpy()
+        self.violators[self.done] = violators.numpy()
         self.done += 1
-        return {"norm": float(self.norm[0]), "violators": int(counts[0])}
+        return {"norm": float(self.norm[0]), "violators": int(violators[0])}
 
     def record(self, test_errors: np.ndarray | None, late_scores: list[Tensor]) -> TrainingRecord:
         # The literal rule cannot reach f = 0: near it the decay turns negative and f changes sign from step to step.
@@ -254,16 +288,10 @@ class _Loop:
         )
 
 
-def _error(watch: Tracker, evaluation: Any) -> float:
-    positive = watch.all()[:, 0].numpy() > 0
-    return float(np.mean(positive != (evaluation[1] > 0)))
-
-
-def _in_row_order(tracker: Tracker) -> Tensor:
-    assert tracker.front.ids is not None
-    found = tracker.all()
+def _in_row_order(tracker: ScoreTracker, found: Tensor) -> Tensor:
+    assert tracker.view.ids is not None
     scores = torch.empty_like(found)
-    scores[torch.from_numpy(tracker.front.ids)] = found
+    scores[torch.from_numpy(tracker.view.ids)] = found
     return scores
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import os
+import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from omegaconf import DictConfig
 
+from pipeline import fitted
 from pipeline.cores import job_threads, limit_threads
+from pipeline.errors import UserError
+from pipeline.identity import core, flat, run_name
 from pipeline.interrupts import (
     Terminated,
     is_full_disk,
@@ -20,12 +25,13 @@ from pipeline.interrupts import (
     uninterrupted,
     winding_up,
 )
-from pipeline.stages.plan import attack_label
-from pipeline.validation import validate
+from pipeline.trust import check_trusted
+from pipeline.validation import check_by_building, check_groups, check_rows, fix_axes, validate
 
 if TYPE_CHECKING:
-    from pipeline.stages.chain import Results
+    from pipeline.stages.experiment import Results
     from pipeline.tracking.bundle import RunBundle
+    from pipeline.tracking.runs import Finished
     from pipeline.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
@@ -40,6 +46,7 @@ class Outcome:
 
     status: str
     labels: dict[str, Any]
+    settings: dict[str, str] = field(default_factory=dict)  # flat, as pipeline.identity takes them
     run_id: str | None = None
     reason: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
@@ -60,9 +67,22 @@ class Outcome:
 
 
 def labels_of(cfg: DictConfig) -> dict[str, Any]:
-    """What the tables are indexed by; ``bounded`` says whether the attack stays in a ball."""
-    names = {"dataset": cfg.dataset.name, "model": cfg.model.name, "attack": attack_label(cfg), "seed": cfg.seed}
-    return names | {"bounded": cfg.attack.name == "none" or "epsilon" in cfg.attack}
+    """What the tables are indexed by."""
+    return core(flat(cfg)) | {"seed": cfg.seed}
+
+
+def result_line(metrics: dict[str, float], norm: str, epsilon: float, attacked: bool = True) -> str:
+    """Clean accuracy, and both sides of the bracket in one norm and radius, over the same rows."""
+    from attacks import Threat
+
+    certified, undecided = metrics["certified_accuracy"], metrics["undecided"]
+    clean = f"clean {metrics['clean_accuracy']:.2%}"
+    if metrics["n_attacked"] < metrics["n_test"]:
+        clean += f" ({metrics['clean_accuracy_attacked']:.2%} of the {metrics['n_attacked']:.0f} attacked)"
+    known = f"{clean}   within {Threat(norm, epsilon)}: certified {certified:.2%}"
+    if attacked:
+        known += f", attacked {certified + undecided:.2%}, undecided {undecided:.2%}"
+    return known + (" (out of evaluation.certify_seconds)" if metrics.get("certify_stopped") else "")
 
 
 def stages_folder(cfg: DictConfig) -> Path:
@@ -73,56 +93,76 @@ def stages_folder(cfg: DictConfig) -> Path:
 def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> Outcome:
     """Run one experiment, or report the finished run that has the same signature.
 
-    Raises :class:`UserError` for what the user can mend; every other exception ends the MLflow run as FAILED and is
-    passed on.
+    Raises :class:`UserError` for what the user can put right; every other exception ends the MLflow run as FAILED and
+    is passed on.
     """
+    check_groups(cfg)
+    check_trusted(cfg, overrides)
+    notes = fix_axes(cfg, overrides)
+    log.info("%s", run_name(cfg))  # before anything slow is imported
+    for note in notes:
+        log.info("  note    %s", note)
     validate(cfg)
+    if not _was_computed(cfg):
+        check_by_building(cfg)
     with terminated_as_exception(), no_space_as_user_error():
         _limit_threads(cfg)
+        from pipeline.cache import StageStore
+        from pipeline.tracking import runs
         from pipeline.tracking.bundle import send_pending
         from pipeline.tracking.store import open_store, prepare
 
         prepare(cfg.tracking)
-        fingerprint = _fingerprint(cfg)
+        fingerprint = _fingerprint(cfg, sweep)
+        reused = _look_up(cfg, sweep, fingerprint)
+        if reused is not None:
+            return reused
         store = open_store(cfg.tracking)
         send_pending(store)
+        runs.end_abandoned(store, StageStore(stages_folder(cfg)))
         return _run(cfg, overrides, sweep, fingerprint, store)
 
 
 def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: str, store: TrackingStore) -> Outcome:
     from pipeline.cache import StageStore
-    from pipeline.stages.chain import Chain
-    from pipeline.stages.plan import plan
+    from pipeline.stages.experiment import Experiment
     from pipeline.tracking import runs
     from pipeline.tracking.bundle import RunBundle
-    from pipeline.tracking.record import identity_tags, run_name
+    from pipeline.tracking.record import identity_tags
 
     stages = StageStore(stages_folder(cfg))
-    keys = plan(cfg, fingerprint)
+    experiment = Experiment.of(cfg, fingerprint)
+    signature = experiment.signature
     # Held for the whole job: the same job started twice computes once, and the second one reports the first.
-    with stages.running(keys.signature, keys.entries):
+    with stages.running(signature, experiment.entries):
         if cfg.on_existing == "reuse":
-            finished = runs.find_finished(store, keys.signature)
+            finished = runs.find_finished(store, signature, _is_curve)
             if finished is not None:
-                return _reuse(cfg, finished, sweep, store)
-        runs.bury_dead(store, keys.signature, stages)
-        tags = identity_tags(cfg, keys.signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
+                if sweep:
+                    runs.join(store, finished, sweep)
+                return _reuse(cfg, finished)
+        runs.end_dead(store, signature, stages)
+        tags = identity_tags(cfg, signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
+        data = _load_data(cfg, fingerprint)  # what was planned, or no run at all
+        check_rows(cfg, data.y_train)
+        if fitted.is_fitted(cfg):
+            fitted.adopt(cfg, data)  # what does not fit the data is said before there is a run
         run_id = ""
         try:
             with uninterrupted():
                 run_id = runs.start(store, run_name(cfg), tags)
-            log.info("%s  (run %s)", run_name(cfg), run_id[:8])
-            results = Chain(cfg, _load_data(cfg), stages).run(keys)
-            waiting = store.folder / "pending" / keys.signature
+            log.info("  run     %s", run_id[:8])
+            results = experiment.run(stages, data)
+            waiting = store.folder / "pending" / signature
             bundle = RunBundle(waiting, run_id, run_name(cfg), store.uri, store.experiment, tags=tags)
             return _finish(cfg, results, bundle, overrides, store)
         except (KeyboardInterrupt, Terminated) as stop:
             winding_up()
-            reason = "cancelled (SIGTERM)" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
+            reason = f"cancelled ({stop})" if isinstance(stop, Terminated) else "interrupted (Ctrl-C)"
             _end_quietly(store, run_id, "KILLED", reason)
             raise
         except BaseException as error:
-            _end_quietly(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
+            _end_quietly(store, run_id, "FAILED", f"{type(error).__name__}: {error}", traceback.format_exc())
             raise
 
 
@@ -130,8 +170,8 @@ def _finish(
     cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list[str], store: TrackingStore
 ) -> Outcome:
     from pipeline.tracking.bundle import upload
+    from pipeline.tracking.credentials import masked
     from pipeline.tracking.record import record
-    from pipeline.tracking.store import masked
 
     evaluated = results.evaluated
     failed = [check for check in evaluated.checks if check.status == "fail"]
@@ -143,7 +183,9 @@ def _finish(
         strict_failure = f"strict=true and {len(failed)} checks failed: {', '.join(c.id for c in failed)}"
         bundle.status, bundle.tags["reason"] = "FAILED", strict_failure
     record(cfg, results, bundle, overrides)
-    outcome = Outcome("finished", labels_of(cfg), bundle.run_id, metrics=evaluated.metrics, curves=evaluated.curves)
+    outcome = Outcome(
+        "finished", labels_of(cfg), flat(cfg), bundle.run_id, metrics=evaluated.metrics, curves=evaluated.curves
+    )
     outcome.checks = {check.id: check.status for check in evaluated.checks}
     try:
         upload(bundle, store)
@@ -155,50 +197,88 @@ def _finish(
             "  the tracking server %s failed (%s): the results are kept in %s; python -m pipeline.sync uploads them",
             masked(store.uri), type(error).__name__, bundle.folder,
         )  # fmt: skip
-    m = evaluated.metrics
-    log.info(
-        "  result  clean %.2f %%   robust %.2f %%   certified at L2 %g: %.2f %%",
-        100 * m["clean_accuracy"], 100 * m["robust_accuracy"],
-        cfg.evaluation.certified_radius, 100 * m["certified_accuracy"],
-    )  # fmt: skip
+    known = evaluated.verdicts
+    log.info("  result  %s", result_line(evaluated.metrics, known.norm, known.epsilon, known.attacked))
     if strict_failure:
         outcome.status, outcome.reason = "failed", strict_failure
     return outcome
 
 
-def _reuse(cfg: DictConfig, run: Any, sweep: str | None, store: TrackingStore) -> Outcome:
-    from pipeline.tracking.record import run_name
+def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | None:
+    """The outcome of a finished run of the local store, without waiting for MLflow; None where that must be asked."""
+    from pipeline.stages.experiment import Experiment
+    from pipeline.tracking import runs
+    from pipeline.tracking.bundle import pending
 
-    if sweep and run.data.tags.get("sweep") != sweep:
-        store.client.set_tag(run.info.run_id, "sweep", sweep)
-    checks = {k.removeprefix("check."): v for k, v in run.data.tags.items() if k.startswith("check.")}
-    metrics = dict(run.data.metrics)
-    log.info(
-        "%s  reused run %s: clean %.2f %%   robust %.2f %%",
-        run_name(cfg), run.info.run_id[:8], 100 * metrics["clean_accuracy"], 100 * metrics["robust_accuracy"],
-    )  # fmt: skip
-    outcome = Outcome("reused", labels_of(cfg), run.info.run_id, metrics=metrics, checks=checks)
-    for name in metrics:
-        if name in CURVES or name.startswith("squared_error"):
-            points = store.client.get_metric_history(run.info.run_id, name)
-            outcome.curves[name] = sorted((point.step, point.value) for point in points)
-    return outcome
+    if cfg.tracking.uri or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
+        return None
+    database, signature = Path(cfg.tracking.folder) / "mlflow.db", Experiment.of(cfg, fingerprint).signature
+    finished = runs.look_up(database, cfg.tracking.experiment, signature, _is_curve)
+    if finished is None or (sweep and not finished.belongs_to(sweep)):
+        return None
+    return _reuse(cfg, finished)
 
 
-def _fingerprint(cfg: DictConfig) -> str:
-    """From the data's manifest when the files are untouched; else by loading (and fetching) the data."""
+def _is_curve(metric: str) -> bool:
+    return metric in CURVES or metric.startswith("squared_error")
+
+
+def _reuse(cfg: DictConfig, run: Finished) -> Outcome:
+    checks = {k.removeprefix("check."): v for k, v in run.tags.items() if k.startswith("check.")}
+    params = run.params
+    threat = params["threat.norm"], float(params["threat.epsilon"]), params["threat.attacked"] == "True"
+    log.info("  reused run %s: %s", run.id[:8], result_line(run.metrics, *threat))
+    return Outcome("reused", labels_of(cfg), flat(cfg), run.id, metrics=run.metrics, curves=run.curves, checks=checks)
+
+
+def _was_computed(cfg: DictConfig) -> bool:
+    """Whether these settings have gone through before: then there is nothing to wait for torch for."""
+    from pipeline.cache import StageStore
     from pipeline.data import summary
+    from pipeline.stages.experiment import Experiment
 
     known = summary(cfg.dataset)
-    return known["fingerprint"] if known else _load_data(cfg).fingerprint
+    if not known or not stages_folder(cfg).is_dir():
+        return False
+    return StageStore(stages_folder(cfg)).has("evaluate", Experiment.of(cfg, known["fingerprint"]).signature)
 
 
-def _load_data(cfg: DictConfig) -> Any:
+def _fingerprint(cfg: DictConfig, sweep: str | None) -> str:
+    """From the data's manifest when the files are untouched, else by loading (and fetching); one for a whole sweep."""
+    from pipeline.data import hold_to, summary
+
+    known = summary(cfg.dataset)
+    found = known["fingerprint"] if known else _load_data(cfg).fingerprint
+    if sweep is not None:
+        hold_to(Path(_hydra().sweep.dir), cfg.dataset, found)
+    return found
+
+
+def _load_data(cfg: DictConfig, planned: str | None = None) -> Any:
     from pipeline.data import load_dataset
     from pipeline.progress import watch
 
     with watch("data") as observer:
-        return load_dataset(cfg.dataset, progress=observer)
+        data = load_dataset(cfg.dataset, progress=observer, planned=planned)
+    _check_supported(cfg, data)
+    return data
+
+
+def _check_supported(cfg: DictConfig, data: Any) -> None:
+    """Refuse what a dataset can say and the stages do not heed, before a run exists."""
+    from pipeline.stages.build import build_attack, build_model
+
+    if not isinstance(data.X_test, np.ndarray):
+        raise UserError("dataset.sparse: training, attacks and checks need dense rows; set dataset.sparse=false")
+    build_attack(cfg, data)
+    if not fitted.is_fitted(cfg):
+        build_model(cfg.model, data, cfg.seed)
+
+
+def _hydra() -> Any:
+    from hydra.core.hydra_config import HydraConfig
+
+    return HydraConfig.get()
 
 
 def _limit_threads(cfg: DictConfig) -> None:
@@ -227,14 +307,14 @@ def _job_tags() -> dict[str, str]:
     return tags
 
 
-def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str) -> None:
+def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str, trace: str | None = None) -> None:
     """End the run without hiding the error that brought us here."""
     from pipeline.tracking import runs
 
     if not run_id:
         return
     try:
-        runs.end(store, run_id, status, reason)
+        runs.end(store, run_id, status, reason, trace)
     except Exception as error:
         log.warning("  the run could not be marked %s (%s); the next start of this job does it", status, _kind(error))
 

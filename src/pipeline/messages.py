@@ -4,23 +4,54 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.errors import UserError
+from pipeline.labels import visible
 from pipeline.schema import Config
 from pipeline.validation import did_you_mean
 
 
 def one_line(error: BaseException) -> str:
     """What went wrong, for a person at a terminal."""
+    return visible(" ".join(_words(error).split()))
+
+
+def _words(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
     text = str(error).strip()
     cause = str(error.__cause__ or "").strip()
-    for rule in (_unknown_choice, _unknown_group, _unknown_key, _wrong_type, _bad_syntax, _unmergeable):
+    for rule in (
+        _no_choice,
+        _unknown_choice,
+        _unknown_group,
+        _unknown_key,
+        _wrong_type,
+        _bad_syntax,
+        _unmergeable,
+        _no_reference,
+    ):
         line = rule(text, cause)
         if line:
             return line
-    return f"{type(error).__name__}: {' '.join(text.split())}" if text else type(error).__name__
+    words = " ".join(text.split())
+    # What Hydra says is about the command line; the name of any other exception helps to find where it came from.
+    return words if words and isinstance(error, (HydraException, OmegaConfBaseException)) else _named(error, words)
+
+
+def _named(error: BaseException, words: str) -> str:
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _no_choice(text: str, cause: str) -> str | None:
+    if "Config group override must be a string or a list" not in text:
+        return None
+    given = next((a for a in sys.argv[1:] if a.endswith("=null")), "a group")
+    return f"{given}: choose one (attack=none is no attack); python -m pipeline.run --help lists them"
 
 
 def _unknown_choice(text: str, cause: str) -> str | None:
@@ -38,6 +69,11 @@ def _unknown_choice(text: str, cause: str) -> str | None:
 def _unknown_group(text: str, cause: str) -> str | None:
     match = re.search(r"Could not override '([^']+)'.\s*No match in the defaults list", text)
     return f"{match[1]}: no such group; python -m pipeline.run --help lists them" if match else None
+
+
+def _no_reference(text: str, cause: str) -> str | None:
+    match = re.search(r"Interpolation key '([^']+)' not found\s+full_key: (\S+)", text)
+    return f"{match[2]}: ${{{match[1]}}} names no setting" if match else None
 
 
 def _unknown_key(text: str, cause: str) -> str | None:
@@ -64,6 +100,9 @@ def _wrong_type(text: str, cause: str) -> str | None:
 
 
 def _bad_syntax(text: str, cause: str) -> str | None:
+    if "override_grammar" in text and "Error parsing" not in text:
+        given = text.split("See http")[0].split("^")[0].strip()
+        return f"{' '.join(given.split())}: not understood; put quotes around the value, key='…'"
     match = re.search(r"Error parsing override '([^']*)'", text)
     return f"'{match[1]}' is not of the form key=value" if match else None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Protocol, cast
+
+from pipeline.labels import visible
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +20,17 @@ log = logging.getLogger(__name__)
 _FIRST_LINE_AFTER = 10.0
 _LINES_EVERY = 30.0
 _LOG_WIDTH = 160
+
+
+# Attribute of a log record that belongs into the log file only.
+QUIET = "quiet"
+_job = ""
+
+
+def name_job(words: str) -> None:
+    """Let every line of this process say which job of a sweep it is about: jobs may run side by side."""
+    global _job
+    _job = f"[{words}] "
 
 
 class Observer(Protocol):
@@ -27,12 +43,46 @@ class TerminalHandler(logging.Handler):
     """Log records through rich, so that a line does not cut a progress bar in two."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, QUIET, False):
+            return
         try:
-            text = self.format(record)
+            if os.environ.get("ADVSVM_FULL_ERROR") != "1":  # the log file keeps the traceback
+                record = copy.copy(record)
+                record.exc_info = record.exc_text = None
+            text = _job + visible(self.format(record))
             style = {"WARNING": "yellow", "ERROR": "red"}.get(record.levelname)
             console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
         except Exception:
             self.handleError(record)
+
+
+class Unbreakable:
+    """A stream that goes on without a word when nobody reads any more.
+
+    ``| head -1`` has gone, the terminal was closed, or there was none from the start: that must not cost a run.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream or io.StringIO()
+
+    def write(self, text: str) -> int:
+        """Write, or do as if."""
+        return self._safely(self._stream.write, text)
+
+    def flush(self) -> None:
+        """Flush, or do as if."""
+        self._safely(self._stream.flush)
+
+    def _safely(self, call: Any, *arguments: str) -> Any:
+        try:
+            return call(*arguments)
+        except (OSError, ValueError):  # also a stream that somebody closed
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            return len(arguments[0]) if arguments else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 _console: Any = None
@@ -44,7 +94,7 @@ def console() -> Any:
     if _console is None:
         from rich.console import Console
 
-        _console = Console(file=sys.stdout)
+        _console = Console(file=cast(IO[str], Unbreakable(sys.stdout)))
         if not _console.is_terminal:
             _console.width = max(_console.width, _LOG_WIDTH)  # a table in a log file need not fit a screen
     return _console
@@ -77,7 +127,7 @@ def _bar(label: str) -> Iterator[Observer]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, TextColumn("{task.fields[values]}"), console=console(), transient=True) as progress:
-        task = progress.add_task(label, total=None, values="")
+        task = progress.add_task(_job + label, total=None, values="")
 
         def observer(event: str, step: int, total: int, **values: Any) -> None:
             progress.update(task, completed=step, total=total, values=_words(values))

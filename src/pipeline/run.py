@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
@@ -13,15 +14,19 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import schema, sweep
+from pipeline import progress, schema, sweep
 from pipeline.cores import available_cores
-from pipeline.interrupts import Terminated, no_space_as_user_error
+from pipeline.errors import UserError
+from pipeline.identity import CORE, flat
+from pipeline.interrupts import Terminated, no_space_as_user_error, terminated_as_exception, winding_up
 from pipeline.job import Outcome, labels_of, run_job
 from pipeline.messages import one_line
 from pipeline.paths import conf_dir
-from pipeline.tracking.store import without_credentials
+from pipeline.tracking.credentials import without_credentials
 from pipeline.tracking.view import how_to_open
 
 log = logging.getLogger(__name__)
@@ -32,40 +37,64 @@ warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 # Set by main() so that jobs in other processes know whether the user wants tracebacks.
 _WANTS_TRACEBACK = "ADVSVM_FULL_ERROR"
-_single: list[Outcome] = []
 
 
-def _task(cfg: DictConfig) -> dict[str, Any]:
+def objective(cfg: DictConfig, outcome: Outcome) -> Any:
+    """What a job returns to the sweeper: the metric of ``objective``, NaN where there is none; else how it ended."""
+    return {"status": outcome.status} if cfg.objective is None else outcome.metrics.get(cfg.objective, math.nan)
+
+
+def _task(cfg: DictConfig) -> Any:
     """A Hydra job. It does not raise: the outcome is written down, and the other jobs of a sweep go on."""
     hydra_cfg = HydraConfig.get()
-    folder, overrides = Path(hydra_cfg.runtime.output_dir), list(hydra_cfg.overrides.task)
+    folder = Path(hydra_cfg.runtime.output_dir)
+    overrides: Any = OmegaConf.to_container(hydra_cfg.overrides.task)  # ${…} of a value is not Hydra's to resolve
     in_sweep = hydra_cfg.mode is not None and hydra_cfg.mode.name == "MULTIRUN"
+    if in_sweep:
+        progress.name_job(sweep.job_number(hydra_cfg.job.num))
     try:
         outcome = run_job(cfg, overrides, sweep.current_id() if in_sweep else None)
     except (KeyboardInterrupt, Terminated) as stop:
         cancelled = isinstance(stop, Terminated)
-        Outcome("killed", labels_of(cfg), reason="cancelled (SIGTERM)" if cancelled else "interrupted").write(folder)
-        if cancelled and "Joblib" in hydra_cfg.launcher._target_:
-            return {"status": "killed"}  # one worker was cancelled; raised here, it would end the whole pool
+        reason = f"cancelled ({stop})" if cancelled else "interrupted"
+        _without_result(cfg, "killed", reason).write(folder)
+        if cancelled and getattr(get_class(hydra_cfg.launcher._target_), "cancelled_jobs_return", False):
+            return {"status": "killed"}
         raise
     except Exception as error:
         if not in_sweep and _tracebacks():
             raise
-        outcome = Outcome("failed", labels_of(cfg), reason=one_line(error))
-        if in_sweep:
-            log.error("  failed  %s", outcome.reason, exc_info=error if _tracebacks() else None)
+        outcome = _without_result(cfg, "failed", one_line(error))
+        # The log file keeps the traceback; a single run's reason is the last line on the terminal anyway.
+        trace = None if isinstance(error, UserError) else error
+        log.error("  failed  %s", outcome.reason, exc_info=trace, extra={progress.QUIET: not in_sweep})
+    if outcome.ok and cfg.objective is not None and cfg.objective not in outcome.metrics:
+        outcome.status, outcome.reason = "failed", f"objective={cfg.objective}: a run has no such metric"
     outcome.write(folder)
     if not in_sweep:
-        _single.append(outcome)
+        sweep.SESSION.single = outcome
         if outcome.ok:
             log.info("%s", how_to_open(cfg.tracking))
-    return {"status": outcome.status}
+    return objective(cfg, outcome)
+
+
+def _without_result(cfg: DictConfig, status: str, reason: str) -> Outcome:
+    """The outcome of a job that has none to report; ${nope} in its settings must not hide why."""
+    try:
+        return Outcome(status, labels_of(cfg), flat(cfg), reason=reason)
+    except OmegaConfBaseException:
+        return Outcome(status, dict.fromkeys(CORE, ""), reason=reason)
 
 
 def main() -> None:
     """Entry point of the command line; errors meant for the user are one line, exit code 1."""
-    # A password leaves the command line before Hydra writes it into a folder or MLflow into an error message.
-    sys.argv[1:] = [without_credentials(_as_group(argument)) for argument in sys.argv[1:]]
+    sys.stdout, sys.stderr = progress.Unbreakable(sys.stdout), progress.Unbreakable(sys.stderr)
+    try:
+        # A password leaves the command line before Hydra writes it into a folder or MLflow into an error message.
+        sys.argv[1:] = [without_credentials(argument) for argument in as_hydra_reads(sys.argv[1:])]
+        _refuse_rerun(sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"error: {error}")
     wants_traceback = os.environ.get(_FULL_ERROR) == "1"
     # Hydra raises instead of printing and exiting, so that all messages are made in one place: here.
     os.environ[_FULL_ERROR] = "1"
@@ -74,24 +103,32 @@ def main() -> None:
     sweep.name_sweep(sys.argv[1:])
     schema.register()
     OmegaConf.register_new_resolver("cores", available_cores, replace=True)
+    with terminated_as_exception(last=True):
+        code = _run_command(wants_traceback)
+    sys.exit(code)
+
+
+def _run_command(wants_traceback: bool) -> int:
     code, failure = 0, None
     stopped: BaseException | None = None
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_task)()
     except (KeyboardInterrupt, Terminated):
+        winding_up()
         code, failure = 130, "interrupted: the same command goes on where this one stopped"
     except (Exception, sweep.Refused) as error:
         if wants_traceback:
             raise
         reason = error.__cause__ if isinstance(error, sweep.Refused) and error.__cause__ else error
         code, failure, stopped = 1, one_line(reason), error
-    if sweep.SweepCallback.started is not None and not isinstance(stopped, HydraException):
-        code = max(code, _close_sweep(sweep.SweepCallback.started))
-    if _single and not _single[0].ok:
-        code, failure = 1, _single[0].reason
+    session = sweep.SESSION
+    if session.sweep is not None and not isinstance(stopped, HydraException):
+        code = max(code, _close_sweep(session.sweep))
+    if session.single is not None and not session.single.ok:
+        code, failure = 1, session.single.reason
     if failure:
         print(f"error: {failure}", file=sys.stderr)
-    sys.exit(code)
+    return code
 
 
 def _close_sweep(started: sweep.Sweep) -> int:
@@ -107,10 +144,36 @@ def _close_sweep(started: sweep.Sweep) -> int:
         return 1
 
 
+def _refuse_rerun(arguments: list[str]) -> None:
+    """Hydra would unpickle the file, which is to run whatever is in it; argparse takes abbreviations, too."""
+    if any(re.match(r"--e\w*(-\w*)?(=|$)", argument) for argument in arguments):
+        raise UserError("--experimental-rerun executes what its file says: give the command again instead")
+
+
+def as_hydra_reads(arguments: list[str]) -> list[str]:
+    """The command line in Hydra's grammar.
+
+    ``-m`` may stand anywhere, groups may be written as settings, and values need no quotes around ``~`` and letters
+    beyond ASCII, as Hydra wants them.
+    """
+    flags = [a for a in arguments if a in ("-m", "--multirun")]
+    return flags[:1] + [_quoted(_as_group(a)) for a in arguments if a not in ("-m", "--multirun")]
+
+
 def _as_group(argument: str) -> str:
-    """``model.expansion=support_vectors`` means the group ``model/expansion``; accept both spellings."""
+    """``model.expansion=support_vectors`` means the group ``model/expansion``, ``surrogate=natural`` a model."""
     match = re.fullmatch(r"model\.(kernel|expansion)=([\w,]+)", argument)
-    return f"model/{match[1]}={match[2]}" if match else argument
+    if match:
+        return f"model/{match[1]}={match[2]}"
+    return re.sub(r"^surrogate=(?=[\w,]+$)(?!null$)", "model@surrogate=", argument)
+
+
+def _quoted(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    plain = not re.search(r"['\"\[\]{}()\\]", value)
+    if not equals or not plain or not re.search(r"[^\w/+.$%*@?|:=, ~-]|[^\x00-\x7f]|(^|,)~", value):
+        return argument
+    return f"{key}=" + ",".join(f"'{os.path.expanduser(part)}'" for part in value.split(","))
 
 
 def _tracebacks() -> bool:

@@ -1,7 +1,8 @@
-"""Typed schemas of the configuration groups, with the range of every number declared beside it.
+"""Types and ranges of all settings.
 
-Hydra checks names and types against these dataclasses while it composes; :mod:`pipeline.validation` checks the
-ranges before any work starts. A field's ``metadata`` is the only place a range is written down.
+Settings of models and attacks are declared once, by their constructors (:func:`constructor`); those of the pipeline are
+the dataclasses here, with the range of every number in the field's ``metadata``. Hydra checks names and types while it
+composes; :mod:`pipeline.validation` checks the ranges before any work starts.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, OmegaConf, StringNode
 
-EPSILON = 8 / 255
+from pipeline.code import SOURCES
+from pipeline.errors import UserError
 
 
 def setting(default: Any = MISSING, **limits: Any) -> Any:
@@ -20,94 +22,38 @@ def setting(default: Any = MISSING, **limits: Any) -> Any:
     return field(default=default, metadata=limits)
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class KernelConf:
-    """A radial kernel; ``gamma: null`` takes ``width_scale`` / median(distance)² (RBF) of the training data."""
-
-    _target_: str = MISSING
-    width_scale: float = setting(4.0, gt=0)
-    gamma: float | None = setting(None, gt=0)
-
-
-@dataclass
-class SupportVectorsConf:
-    """The exact kernel sum over margin violators; ``cache_mb`` bounds memory and changes no result."""
-
-    _target_: str = "models.expansions.SupportVectors"
-    cache_mb: float = setting(1024.0, ge=0)
-
-
-@dataclass
-class RandomFeaturesConf(SupportVectorsConf):
-    """Random features: ``n_features`` of them per iteration, or in all."""
-
-    _target_: str = MISSING
-    n_features: int = setting(1024, ge=1)
-
-
-@dataclass
-class AdvSVMConf:
-    """Kernel SVM trained by (doubly) stochastic gradients; ``epsilon: 0`` is the natural model."""
-
-    _target_: str = "models.AdvSVM"
-    name: str = MISSING
-    schedule: str = setting("constant", choices=("constant", "diminishing"))
-    kernel: Any = MISSING
-    expansion: Any = MISSING
-    epsilon: float = setting(EPSILON, ge=0)
-    C: float = setting(1.0, gt=0)
-    step: float = setting(0.125, gt=0)
-    # Small datasets name a batch size of their own: with 500 of 270 rows a pass would be one iteration.
-    batch_size: int = setting("${oc.select:dataset.batch_size,500}", ge=1)
-    passes: int = setting(1, ge=1)
-    decay: str = setting("literal", choices=("literal", "proximal"))
-    dtype: str = setting("float32", choices=("auto", "float32", "float64"))
-
-
-@dataclass
-class AdvLinearSVMConf:
-    """Linear SVM of Zhou et al. (2012), free-range attacker."""
-
-    _target_: str = "models.AdvLinearSVM"
-    name: str = MISSING
-    C: float = setting(1.0, gt=0)
-    C_f: float = setting(0.1, ge=0, le=1)
-    attacked_class: str = setting("positive", choices=("positive", "negative", "both"))
-
-
-@dataclass
-class SVCConf:
-    """scikit-learn's SVC behind the same protocol."""
-
-    _target_: str = "models.KernelSVC"
-    name: str = MISSING
-    C: float = setting(1.0, gt=0)
-    width_scale: float = setting(4.0, gt=0)
-    gamma: float | None = setting(None, gt=0)
-
-
-# --- tuning ----------------------------------------------------------------------------------------------------------
+def _powers() -> list[float]:
+    return [2.0**k for k in range(-3, 4)]
 
 
 @dataclass
 class TuneConf:
-    """The k-fold grid over C and the step size (the paper's γ); one grid serves all seeds of an experiment."""
+    """The k-fold grid; one serves all seeds of an experiment.
+
+    ``step`` is the paper's γ, ``width_scale`` the kernel's width. ``norm`` and ``radius`` are the threat of the robust
+    and the certified metric: null is that of the run's attack, or L2 at ``evaluation.l2_cap``. ``within`` chooses the
+    most robust setting at most that far below the best accuracy (0.01 is one point). An axis is a list of values; null
+    leaves the model's own alone.
+    """
 
     name: str = MISSING
     enabled: bool = True
     folds: int = setting(5, ge=2)
-    metric: str = setting("accuracy", choices=("accuracy", "certified_accuracy"))
-    radius: float = setting(0.878, ge=0)
-    C: list[float] = field(default_factory=lambda: [2.0**k for k in range(-3, 4)], metadata={"each_gt": 0})
-    step: list[float] = field(default_factory=lambda: [2.0**k for k in range(-3, 4)], metadata={"each_gt": 0})
+    metric: str = setting("accuracy", choices=("accuracy", "certified_accuracy", "robust_accuracy"))
+    norm: str | None = setting(None, choices=("l2", "linf"))
+    radius: float | None = setting(None, ge=0)
+    max_rows: int = setting(500, ge=1)
+    select: str | None = setting(None, choices=("robust", "within"))
+    within: float | None = setting(None, ge=0, le=1)
+    C: list[float] = field(default_factory=_powers, metadata={"each_gt": 0})
+    step: list[float] = field(default_factory=_powers, metadata={"each_gt": 0})
     width_scale: list[float] | None = field(default=None, metadata={"each_gt": 0})
-    seed: int = setting(0, ge=0)
-
-
-# --- everything else -------------------------------------------------------------------------------------------------
+    epsilon: list[float] | None = field(default=None, metadata={"each_ge": 0})
+    C_f: list[float] | None = field(default=None, metadata={"each_ge": 0, "each_le": 1})
+    n_features: list[int] | None = field(default=None, metadata={"each_gt": 0})
+    learning_rate: list[float] = field(default_factory=lambda: [0.02, 0.05, 0.1], metadata={"each_gt": 0})
+    epochs: list[int] = field(default_factory=lambda: [5, 10], metadata={"each_gt": 0})
+    seed: int = setting(0, ge=0, lt=2**32)
 
 
 @dataclass
@@ -128,6 +74,9 @@ class EvaluationConf:
     max_attacked_costly: int | None = setting(None, ge=1)
     certified_radius: float = setting(0.5, ge=0)
     l2_cap: float = setting(1.0, gt=0)
+    certify_seconds: float | None = setting(30.0, ge=0)
+    metrics: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
     convergence: bool = False
 
 
@@ -158,30 +107,56 @@ class Config:
     evaluation: EvaluationConf = field(default_factory=EvaluationConf)
     compute: ComputeConf = field(default_factory=ComputeConf)
     cache: CacheConf = field(default_factory=CacheConf)
-    seed: int = setting(0, ge=0)
+    seed: int = setting(0, ge=0, lt=2**32)
     checks: str = setting("auto", choices=("auto", "cheap", "full", "off"))
+    figures: str = "auto"
     on_existing: str = setting("reuse", choices=("reuse", "rerun"))
     strict: bool = False
+    objective: str | None = None
     notes: str | None = None
+    trusted: list[str] = field(default_factory=list)
 
 
 def register() -> None:
-    """Put the schemas where the YAML files refer to them (``/hydra/schema/...``).
+    """Put the schemas where the YAML files refer to them.
 
-    The group sits below ``hydra/`` because those groups are not listed as choices in ``--help``.
+    ``/hydra/schema/tune`` sits below ``hydra/`` because those groups are not listed as choices in ``--help``;
+    ``/constructor/attacks.PGD`` is made on demand (:func:`constructor`).
     """
-    from pipeline.schema_attacks import ATTACKS
-
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
-    models = {
-        "adv_svm": AdvSVMConf,
-        "adv_linear_svm": AdvLinearSVMConf,
-        "svc": SVCConf,
-        "kernel": KernelConf,
-        "support_vectors": SupportVectorsConf,
-        "random_features": RandomFeaturesConf,
-    }
-    groups = models | {"tune": TuneConf, "tracking": TrackingConf} | {f"attack_{k}": v for k, v in ATTACKS.items()}
-    for name, node in groups.items():
+    for name, node in {"tune": TuneConf, "tracking": TrackingConf}.items():
         store.store(group="hydra/schema", name=name, node=node)
+    OmegaConf.register_new_resolver("attack_ball", _attack_ball, replace=True)
+
+
+def _attack_ball(part: str, otherwise: Any, *, _root_: DictConfig) -> Any:
+    """``epsilon`` or ``norm`` of the run's attack, for models that train against it; ``otherwise`` if it has no ball.
+
+    A minimum-norm attack has a norm without a radius: that is no ball to train against.
+    """
+    attack = _root_.attack
+    return attack[part] if attack.get("epsilon") else otherwise
+
+
+# What the pipeline itself decides: a run's seed, and the data's box and shape.
+NOT_SETTINGS = ("random_state", "box", "image_shape")
+_NODES: dict[type | None, Any] = {int: IntegerNode, float: FloatNode, bool: BooleanNode, str: StringNode, None: AnyNode}
+
+
+def constructor(target: str) -> DictConfig:
+    """The settings of a model, an attack or a part of them: the arguments of its constructor, with their types.
+
+    A new one needs no schema: its YAML begins with ``defaults: [/constructor/my_module.MyAttack@_here_, _self_]``.
+    """
+    arguments = SOURCES.arguments(target)
+    if arguments is None:
+        raise UserError(f"{target}: no such class in this project or in a module of yours that Python finds")
+    settings = OmegaConf.create({"_target_": target})
+    for name, argument in arguments.items():
+        if name not in NOT_SETTINGS:
+            value = MISSING if argument.required else argument.default
+            kind = float if argument.kind is float else argument.kind
+            optional = {} if kind is None else {"is_optional": argument.optional or value is None}
+            settings._set_item_impl(name, _NODES[kind](value, **optional))
+    return settings

@@ -3,55 +3,148 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import shutil
-import statistics
 import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline import experiments, figures
+from pipeline import identity
 from pipeline.cache import StageStore
 from pipeline.job import Outcome, stages_folder
+from pipeline.labels import attack_name, threat_of
 from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
-from pipeline.tables import Table, caption, make_tables, markdown, rich_view, row_suffixes, varying
+from pipeline.tables import Entry, Stat, Table, bracket_entry, bracket_of, name
 from pipeline.tracking import runs
+from pipeline.tracking.credentials import masked
 from pipeline.tracking.store import TrackingStore, open_store
-from pipeline.tracking.view import arrange_sweep, chart_link, table_link
+from pipeline.tracking.view import arrange_sweep, chart_link, member_tag, table_link
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _UI = "http://127.0.0.1:5000"
+_OF_ATTACK = ("attack.", "surrogate.", "evaluation.")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job stands in the table: its row (a model), its column (an attack in its threat), and both in words."""
+
+    model: str
+    attack: str
+    bounded: bool = True
+    attacked: bool = True
+
+
+def places(results: Sequence[Outcome]) -> list[Place]:
+    """Rows and columns such that two jobs share a cell exactly when they differ in nothing but the seed."""
+    models = _distinguished(results, lambda key: not key.startswith(_OF_ATTACK))
+    attacks = _distinguished(results, lambda key: key.startswith((*_OF_ATTACK, "dataset.name")), ("epsilon", "norm"))
+    found = []
+    for outcome, model, attack in zip(results, models, attacks):
+        threat = threat_of(outcome.settings)
+        words = [attack_name(str(outcome.labels["attack"]))]
+        if threat is not None:
+            words.append(f"{threat[0]}" if threat[1] else f"≤ {threat[0]}")
+        row = " ".join([str(outcome.labels["model"]), *model])
+        attacked = outcome.labels["attack"] != "none"
+        found.append(Place(row, " ".join([*words, *attack]), threat is None or threat[1], attacked))
+    return found
+
+
+def _distinguished(
+    results: Sequence[Outcome], wanted: Callable[[str], bool], said: Sequence[str] = ()
+) -> list[list[str]]:
+    """In words, what tells jobs apart among the settings that are wanted; ``said`` stands in the label already."""
+    settings = [{key: value for key, value in outcome.settings.items() if wanted(key)} for outcome in results]
+    differing = identity.distinguish(settings)
+    return [identity.words({k: v for k, v in own.items() if k.split(".")[-1] not in said}) for own in differing]
+
+
+def sweep_tables(results: list[Outcome]) -> dict[str, Table]:
+    """Per dataset: rows are models, columns clean accuracy, then per attack ``[certified, attacked]`` in its threat.
+
+    An attack without a bound breaks everything in the end: its column is at the L2 cap.
+    """
+    by_dataset: dict[str, list[tuple[Place, Outcome]]] = defaultdict(list)
+    # A run that two jobs asked for (seed=0,0) is one measurement.
+    seen: set[tuple[Place, str]] = set()
+    for place, outcome in zip(places(results), results):
+        repeated = outcome.run_id is not None and (place, outcome.run_id) in seen
+        if outcome.ok and not repeated:
+            seen.add((place, outcome.run_id or ""))
+            by_dataset[outcome.labels["dataset"]].append((place, outcome))
+    return {dataset: _converged(dataset, jobs) for dataset, jobs in by_dataset.items()}
+
+
+def _converged(dataset: str, jobs: list[tuple[Place, Outcome]]) -> Table:
+    """The table without trainings that diverged: what is left of them is no measurement."""
+    diverged = {f"{p.model}, seed {o.labels['seed']}": None for p, o in jobs if o.metrics.get("diverged")}
+    table = _table(dataset, [(place, outcome) for place, outcome in jobs if not outcome.metrics.get("diverged")])
+    if diverged:
+        table.notes.append(f"Not in the table, because the training diverged: {'; '.join(diverged)}.")
+    return table
+
+
+def _table(dataset: str, jobs: list[tuple[Place, Outcome]]) -> Table:
+    rows = dict.fromkeys(place.model for place, _ in jobs)
+    columns = dict.fromkeys(place.attack for place, _ in jobs if place.attacked)
+    seeds = len({outcome.labels["seed"] for _, outcome in jobs})
+    spread = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
+    title = f"{dataset}: accuracy [%], {spread}"
+    table = Table(title, ["model", "clean", *(f"{column}\n[certified, attacked]" for column in columns)])
+    for row in rows:
+        own = [(place, outcome) for place, outcome in jobs if place.model == row]
+        # The clean accuracy of a model and seed is one number, however many attacks it met.
+        clean = Stat.of({o.labels["seed"]: o.metrics["clean_accuracy"] for _, o in own}.values())
+        entries = [name(row), Entry(clean.percent()) if clean else Entry()]
+        for column in columns:
+            entries.append(bracket_entry([bracket_of(o.metrics, p.bounded) for p, o in own if p.attack == column]))
+        table.rows.append(entries)
+    if columns:
+        table.notes.append(
+            "[certified, attacked]: true robust accuracy lies between the two, what is proved and what an attack left, "
+            "both in the norm and radius of the column; undecided: the points in between."
+        )
+    few = {f"{a}: {int(o.metrics['n_attacked'])} of {int(o.metrics['n_test'])} test points" for p, o in jobs
+           if p.attacked and o.metrics["n_attacked"] < o.metrics["n_test"] for a in [p.attack]}  # fmt: skip
+    table.notes += sorted(few)
+    return table
 
 
 def close(sweep: Sweep, arguments: list[str]) -> int:
     """Show and log the summary of a sweep; the exit code is 1 if a job failed."""
     results = outcomes(sweep)
-    tables = make_tables(results, [varying(o) for o in row_suffixes(sweep)], sweep.cfg.evaluation.l2_cap)
+    tables = sweep_tables(results)
     command = "python -m pipeline.run " + shlex.join(arguments)
     _print(sweep, results, tables, command)
     store = open_store(sweep.cfg.tracking)
-    runs.bury_abandoned(store, sweep.id, StageStore(stages_folder(sweep.cfg)))
+    stages = StageStore(stages_folder(sweep.cfg))
+    runs.end_abandoned(store, stages)
     _print_links(sweep, store)
-    _log(sweep, results, tables, store, command)
+    # Held like a job's: a summary whose process is gone is put right by the next one to open the store.
+    with stages.running(f"summary-{sweep.id}", {}):
+        _log(sweep, results, tables, store, command, stages.identity)
     return 0 if all(outcome.ok for outcome in results) else 1
 
 
 def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], command: str) -> None:
     out = console()
-    _print_tables(out, sweep, results, tables)
+    _print_tables(out, tables)
     count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
     failures = [o for o in results if not o.ok]
     words = [f"{n} {status}" for status, n in count.items() if n] + ([f"{len(failures)} failed"] if failures else [])
     out.print(f"{len(results)} jobs: {', '.join(words)}", highlight=False)
     for outcome in failures:
-        name = (
-            " · ".join(str(outcome.labels[k]) for k in ("model", "attack", "dataset"))
-            + f" · seed {outcome.labels['seed']}"
-        )
-        out.print(f"  failed: {name}: {outcome.reason}", style="red", markup=False, soft_wrap=True)
+        job = " · ".join(str(outcome.labels[k]) for k in ("model", "attack", "dataset"))
+        job += f" · seed {outcome.labels['seed']}"
+        out.print(f"  failed: {job}: {outcome.reason}", style="red", markup=False, soft_wrap=True)
     warned = sorted({i for o in results for i, status in o.checks.items() if status == "fail"})
     if warned:
         out.print(
@@ -65,20 +158,24 @@ def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], comma
         out.print("  pending runs are computed and kept: python -m pipeline.sync uploads them", highlight=False)
 
 
-def _print_tables(out: Console, sweep: Sweep, results: list[Outcome], tables: dict[str, Table]) -> None:
-    for dataset, table in tables.items():
-        words = caption(dataset, results, sweep.cfg.evaluation.certified_radius)
-        out.print(f"\n{words}", style="bold", highlight=False)
-        out.print(rich_view(table))
+def _print_tables(out: Console, tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        out.print(f"\n{table.title}", style="bold", highlight=False, markup=False)
+        out.print(table.rich())
+        for note in table.notes:
+            out.print(note, style="dim", highlight=False, markup=False)
 
 
-def _picture(sweep: Sweep, results: list[Outcome], tables: dict[str, Table]) -> str:
-    """What the terminal shows, as SVG."""
+def picture(title: str, tables: dict[str, Table]) -> str:
+    """What the terminal shows, as SVG that needs no network and has a size of its own (viewers show nothing else)."""
     from rich.console import Console
 
-    recorder = Console(record=True, width=100, file=io.StringIO())
-    _print_tables(recorder, sweep, results, tables)
-    return recorder.export_svg(title=sweep.id)
+    wide = Console(width=160, file=io.StringIO())
+    width = max([80, *(wide.measure(table.rich()).maximum for table in tables.values())])
+    recorder = Console(record=True, width=width, file=io.StringIO())
+    _print_tables(recorder, tables)
+    svg = re.sub(r"@font-face \{.*?\}", "", recorder.export_svg(title=title), flags=re.DOTALL)
+    return re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', r'\g<0> width="\1" height="\2"', svg, count=1)
 
 
 def _print_links(sweep: Sweep, store: TrackingStore) -> None:
@@ -88,30 +185,28 @@ def _print_links(sweep: Sweep, store: TrackingStore) -> None:
     else:
         base = _UI
         out.print("open the results with: make ui, then", highlight=False)
-    for link in (table_link(base, store.experiment_id, sweep.id), chart_link(base, store.experiment_id)):
-        out.print(f"  {_masked(link)}", markup=False, highlight=False, soft_wrap=True)
+    for link in (table_link(base, store.experiment_id, sweep.id), chart_link(base, store.experiment_id, sweep.id)):
+        out.print(f"  {masked(link)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _masked(link: str) -> str:
-    from pipeline.tracking.store import masked
-
-    return masked(link)
-
-
-def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str) -> None:
+def _log(
+    sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str, home: str
+) -> None:
     """One summary run per sweep: a resumed sweep updates it, so that a table is never there twice."""
     client = store.client
     found = client.search_runs(
         [store.experiment_id], filter_string=f"tags.sweep = '{sweep.id}' and tags.role = 'summary'", max_results=1
     )
     failures = [o for o in results if not o.ok]
-    note = [f"# {sweep.id}", "", f"`{command}`", ""]
-    for dataset, table in tables.items():
-        note += [f"## {dataset}", "accuracy in percent, mean ± standard deviation over seeds", "", markdown(table), ""]
-    note += [f"- failed: {o.labels}: {o.reason}" for o in failures]
+    # The page shows the first lines only: the table, then how it was made.
+    note = [line for table in tables.values() for line in (table.title, "", table.markdown(), "", *table.notes, "")]
+    note += [f"- failed: {o.labels}: {o.reason}" for o in failures] + ["", f"`{command}`"]
     tags = {
         "role": "summary",
+        "run_signature": f"summary-{sweep.id}",
+        runs.STAGE_STORE: home,
         "sweep": sweep.id,
+        member_tag(sweep.id): "1",
         "dataset": ", ".join(tables),
         "model": "(summary)",
         "mlflow.note.content": "\n".join(note),
@@ -123,41 +218,47 @@ def _log(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: 
             client.set_tag(run_id, key, value)
     else:
         run_id = runs.start(store, f"summary · {sweep.id}", tags)
-    arrange_sweep(client, store.experiment_id, sweep.id)
+    differing = identity.distinguish([o.settings for o in results])
+    arrange_sweep(client, store.experiment_id, sweep.id, dict.fromkeys(key for own in differing for key in own))
     client.log_metric(run_id, "jobs", len(results))
     client.log_metric(run_id, "jobs_failed", len(failures))
     folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
     try:
-        write_files(folder, tables, results, failures)
-        experiments.draw(sweep.id.rpartition("-")[0], sweep.jobs, results, folder / "figures")
-        (folder / "table.svg").write_text(_picture(sweep, results, tables))
+        write_files(folder, sweep, tables, results)
         client.log_artifacts(run_id, str(folder))
+    except BaseException as error:
+        runs.end(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     client.set_terminated(run_id, "FAILED" if failures else "FINISHED")
 
 
-def write_files(folder: Path, tables: dict[str, Table], results: list[Outcome], failures: list[Outcome]) -> None:
-    """Tables and figures of the summary run."""
+def write_files(folder: Path, sweep: Sweep, tables: dict[str, Table], results: list[Outcome]) -> None:
+    """Tables, figures and failures of the summary run."""
+    from pipeline.figures import sweep_figure
+    from pipeline.figures.convergence import slopes_csv
+
     for dataset, table in tables.items():
-        (folder / f"table_{dataset}.md").write_text(markdown(table) + "\n")
-        means = {row: {c: 100 * statistics.fmean(v) for c, v in cells.items() if v} for row, cells in table.items()}
-        figures.bars(means, folder / "figures" / f"accuracy_{dataset}.png", title=dataset, ylabel="accuracy [%]")
-        for curve, words in (("adversarial_test_error", "error on attacked examples"), ("test_error", "test error")):
-            series = _one_per_model(results, dataset, curve)
-            if series:
-                target = folder / "figures" / f"{curve}_{dataset}.png"
-                figures.curves(series, target, title=dataset, xlabel="training iteration", ylabel=words)
+        (folder / f"table_{dataset}.md").write_text("\n\n".join([table.title, table.markdown(), *table.notes, ""]))
+    (folder / "table.svg").write_text(picture(sweep.id, tables))
+    failures = [f"{o.labels}: {o.reason}\n" for o in results if not o.ok]
     if failures:
-        (folder / "failures.txt").write_text("\n".join(f"{o.labels}: {o.reason}" for o in failures) + "\n")
+        (folder / "failures.txt").write_text("".join(failures))
+    for dataset, jobs in finished_jobs(results).items():
+        sweep_figure.draw(folder / "figures", dataset, jobs, which=sweep.cfg.figures, name=f"{{}}_{dataset}")
+        if slopes := slopes_csv(jobs):
+            (folder / f"slopes_{dataset}.csv").write_text(slopes)
 
 
-def _one_per_model(results: list[Outcome], dataset: str, curve: str) -> dict[str, list[tuple[int, float]]]:
-    """First seed's curve of every model (and attack, where it matters)."""
-    series: dict[str, list[tuple[int, float]]] = {}
-    for outcome in results:
-        labels = outcome.labels
-        if outcome.ok and labels["dataset"] == dataset and outcome.curves.get(curve):
-            name = f"{labels['model']} · {labels['attack']}" if curve.startswith("adv") else labels["model"]
-            series.setdefault(name, [(int(s), float(v)) for s, v in outcome.curves[curve]])
-    return series
+def finished_jobs(results: list[Outcome]) -> dict[str, list[Any]]:
+    """What the figures are drawn from, by dataset."""
+    from pipeline.figures.of_sweeps import Job
+
+    jobs = defaultdict(list)
+    for place, o in zip(places(results), results):
+        if o.ok and not o.metrics.get("diverged"):
+            bracket = bracket_of(o.metrics, place.bounded)
+            job = Job(o.labels, place.model, place.attack, place.bounded, o.settings, o.metrics, o.curves, bracket)
+            jobs[o.labels["dataset"]].append(job)
+    return jobs

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +15,14 @@ from urllib.parse import urlsplit
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from pipeline.job import RESULT_FILE, Outcome, no_space_as_user_error
+from pipeline.errors import UserError
+from pipeline.interrupts import no_space_as_user_error
+from pipeline.job import RESULT_FILE, Outcome
+from pipeline.progress import console
 
 # What decides where a sweep runs and is kept, not what it computes: the same sweep may be resumed elsewhere.
-_NOT_IDENTITY = ("hydra", "tracking", "compute", "cache", "on_existing", "notes")
-_ID, _FOLDER = "ADVSVM_SWEEP_ID", "ADVSVM_SWEEP"
+_NOT_IDENTITY = ("hydra", "tracking", "compute", "cache", "figures", "on_existing", "notes", "trusted")
+_ID, _FOLDER, _JOBS = "ADVSVM_SWEEP_ID", "ADVSVM_SWEEP", "ADVSVM_SWEEP_JOBS"
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,20 @@ class Sweep:
     cfg: DictConfig
 
 
+@dataclass
+class Session:
+    """What this process knows about the command that it runs: its sweep, or the outcome of its single run."""
+
+    sweep: Sweep | None = None
+    single: Outcome | None = None
+    deaths: dict[int, str] = field(default_factory=dict)
+    """Job number → what a launcher learned about a job that could not speak for itself."""
+
+
+# One per process: Hydra makes callbacks and launchers itself, and passes nothing on to them.
+SESSION = Session()
+
+
 class Refused(BaseException):
     """The sweep cannot start; the cause says why. Hydra makes warnings of a callback's exceptions and goes on."""
 
@@ -38,14 +56,16 @@ class Refused(BaseException):
 class SweepCallback(Callback):
     """Opens the tracking store once before any job does, and notes the sweep for the summary."""
 
-    started: Sweep | None = None
-
     def __init__(self, **kwargs: Any):
         super().__init__()
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called before Hydra writes the configuration of a single run down."""
         _hide_credentials(config)
+        launcher = config.hydra.runtime.choices.get("hydra/launcher")
+        if launcher != "basic":
+            raise Refused from UserError(f"hydra/launcher={launcher} starts the jobs of a sweep: add -m")
+        _refuse_chdir(config)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called in a job, after Hydra wrote its configuration down; only a YAML file can have put a secret there."""
@@ -57,25 +77,38 @@ class SweepCallback(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called in the driver, before the launcher starts jobs anywhere."""
         try:
-            SweepCallback.started = _prepare(config)
+            _refuse_chdir(config)
+            SESSION.sweep = _prepare(config)
         except Exception as error:
             raise Refused from error
 
 
 def _prepare(config: DictConfig) -> Sweep:
     from pipeline.tracking.store import open_store
+    from pipeline.trust import check_trusted
     from pipeline.validation import validate
 
     _hide_credentials(config)
-    cfg = _job_config(config)
+    cfg, jobs = _job_config(config), job_overrides(config)
+    if not jobs:
+        raise UserError("the sweep has no jobs: one of its settings has no values, such as seed=range(0)")
+    os.environ[_JOBS] = str(len(jobs))
+    # The first line: what follows takes seconds to import.
+    console().print(f"{len(jobs)} jobs in {config.hydra.sweep.dir}", markup=False, highlight=False, soft_wrap=True)
+    check_trusted(cfg, _given(config))
     validate(cfg)
     with no_space_as_user_error():
         open_store(cfg.tracking)
-    return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), job_overrides(config), cfg)
+    return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), jobs, cfg)
+
+
+def _refuse_chdir(config: DictConfig) -> None:
+    if config.hydra.job.chdir:
+        raise Refused from UserError("hydra.job.chdir=true would move the runs into the job's folder: leave it out")
 
 
 def _hide_credentials(config: DictConfig) -> None:
-    from pipeline.tracking.store import take_credentials
+    from pipeline.tracking.credentials import take_credentials
 
     if config.tracking.uri:
         with read_write(config):
@@ -89,6 +122,12 @@ def _job_config(config: DictConfig) -> DictConfig:
     return cfg
 
 
+def _given(config: DictConfig) -> list[str]:
+    """The overrides as they were typed: ${…} of a value is not Hydra's to resolve."""
+    typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
+    return typed
+
+
 def job_overrides(config: DictConfig) -> list[list[str]]:
     """The overrides of every job of a multirun, in the order in which Hydra's basic sweeper numbers them."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -96,7 +135,7 @@ def job_overrides(config: DictConfig) -> list[list[str]]:
 
     params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
     assert isinstance(params, dict)
-    arguments = [f"{key!s}={value}" for key, value in params.items()] + list(config.hydra.overrides.task)
+    arguments = [f"{key!s}={value}" for key, value in params.items()] + _given(config)
     parsed = OverridesParser.create().parse_overrides(arguments)
     batches = BasicSweeper.split_arguments(parsed, None)
     return [list(job) for batch in batches for job in batch]
@@ -107,15 +146,17 @@ def name_sweep(arguments: list[str]) -> None:
 
     Both travel in the environment, so that jobs of every launcher know them.
     """
-    kept = sorted(
-        a
-        for a in arguments
-        if not a.startswith("-") and a.lstrip("+~").split("=")[0].split(".")[0].split("/")[0] not in _NOT_IDENTITY
-    )
+    named = [a for a in arguments if a not in ("-m", "--multirun")]
+    kept = sorted(a for a in named if re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY)
     digest = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
     label = next((a.split("=", 1)[1] for a in kept if a.startswith("experiment=")), "sweep")
     os.environ[_ID] = f"{label}-{digest}"
     os.environ[_FOLDER] = f"{label}-{digest}/{time.strftime('%Y-%m-%d_%H-%M-%S')}-{os.getpid()}"
+
+
+def job_number(number: int) -> str:
+    """``3 of 4`` for job number 2 of a sweep of four."""
+    return f"{number + 1} of {os.environ.get(_JOBS, '?')}"
 
 
 def current_id() -> str | None:
@@ -123,13 +164,9 @@ def current_id() -> str | None:
     return os.environ.get(_ID)
 
 
-# What a launcher of this process learned about jobs that could not speak for themselves.
-_deaths: dict[int, str] = {}
-
-
 def note_death(number: int, reason: str) -> None:
     """Called by a launcher when a job's process is gone; the summary gives the reason."""
-    _deaths[number] = reason
+    SESSION.deaths[number] = reason
 
 
 def has_result(folder: Path, number: int) -> bool:
@@ -147,8 +184,8 @@ def outcomes(sweep: Sweep) -> list[Outcome]:
         except (OSError, ValueError, TypeError):
             reason = "no result: the job was killed, cancelled, ran out of memory or never started"
             outcome = Outcome("failed", _labels(sweep, overrides), reason=reason)
-        if not outcome.ok and number in _deaths:
-            outcome.reason = _deaths[number]
+        if not outcome.ok and number in SESSION.deaths:
+            outcome.reason = SESSION.deaths[number]
         found.append(outcome)
     return found
 

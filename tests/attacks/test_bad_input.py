@@ -70,7 +70,7 @@ def test_bad_data_and_models_are_refused(attack, model, points, labels, message)
         (ZOO, {"beta1": 1.0}, "beta1"),
         (ZOO, {"steps": 0}, "steps"),
         (Suite, {"attacks": []}, "attacks"),
-        (Suite, {"l2_cap": -1}, "l2_cap"),
+        (Suite, {"epsilon": -1}, "epsilon"),
     ],
 )
 def test_bad_settings_are_refused_at_once(attack, settings, name):

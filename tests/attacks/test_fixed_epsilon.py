@@ -6,7 +6,7 @@ from sklearn.svm import SVC
 
 from attacks import FGSM, PGD, NoAttack
 from attacks.geometry import linf_limits
-from attacks.problem import Found
+from attacks.problem import RunResult
 from oracles_attacks import LinearModel, VanishingRBF, linear_worst_margin_linf
 
 RBF_MODELS = ["svc_rbf", "doubly_stochastic", "fixed_features", "support_vectors", "kernel_svc"]
@@ -126,7 +126,7 @@ class Boastful(PGD):
     claimed = -1.0
 
     def run(self, problem):
-        return Found(problem.X, margins=np.full(len(problem.X), self.claimed))
+        return RunResult(problem.X, margins=np.full(len(problem.X), self.claimed))
 
 
 def test_a_claimed_success_is_scored_again(fitted, digits):
@@ -155,7 +155,7 @@ def test_scores_that_come_with_gradients_are_not_trusted_when_they_are_others():
 def test_points_moved_into_the_ball_are_scored_again(fitted, digits):
     class Far(PGD):
         def run(self, problem):
-            return Found(1.0 - problem.X, margins=np.full(len(problem.X), 7.0))
+            return RunResult(1.0 - problem.X, margins=np.full(len(problem.X), 7.0))
 
     model, X, y = fitted("svc_rbf"), digits[2], digits[3]
     result = Far(epsilon=0.1)(model, X, y)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from attacks import ZOO, CarliniWagner, accuracy_at
+from attacks import ZOO, CarliniWagner, accuracy_at, as_target
 from oracles_attacks import LinearModel, VanishingRBF
 
 RBF_MODELS = ["svc_rbf", "scaled_svc", "doubly_stochastic", "fixed_features", "support_vectors", "kernel_svc"]
@@ -157,3 +157,33 @@ def test_finished_examples_leave_the_batch(fitted, digits):
     result = CarliniWagner(binary_search_steps=9, steps=100)(fitted("svc_rbf"), *digits[2:])
     assert result.gradient_evaluations.max() < 9 * 100
     assert len(np.unique(result.gradient_evaluations)) > 2
+
+
+@pytest.mark.parametrize("name", ["svc_rbf", "doubly_stochastic", "support_vectors"])
+def test_zoo_is_as_near_as_carlini_wagner_within_few_queries_on_few_pixels(name, fitted, digits):
+    X, y = digits[2][:40], digits[3][:40]
+    result = ZOO(max_queries=8_000)(fitted(name), X, y)
+    reference = CarliniWagner()(fitted(name), X, y)
+    both = result.found & reference.found
+    assert result.queries.max() <= 8_000
+    assert np.median(result.distortion_l2[both]) <= 1.01 * np.median(reference.distortion_l2[both])
+
+
+def test_zoo_says_how_much_of_its_work_is_done(fitted, digits):
+    """The time left is judged by what is reported: the share of all queries spent, never off by a factor of three."""
+    X, y = digits[2], digits[3]
+    model = fitted("svc_rbf")
+    asked, seen = [0], []
+
+    class Counting:
+        classes_, scores = model.classes_, staticmethod(as_target(model).scores)
+
+        def probe(self, X, coords, h):
+            asked[0] += X.shape[0] * len(coords)
+            return as_target(model).probe(X, coords, h)
+
+    ZOO()(Counting(), X, y, observer=lambda event, step, total, **_: seen.append((step / total, asked[0])))
+    shares = np.array([(done, spent / asked[0]) for done, spent in seen if done >= 0.2])
+    assert len(shares) > 5
+    assert (shares[:, 1] / shares[:, 0]).min() > 1 / 3
+    assert (shares[:, 1] / shares[:, 0]).max() < 3

@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 
-from attacks import FGSM, PGD, ZOO, CarliniWagner, Suite
+from attacks import FGSM, PGD, ZOO, Auto, CarliniWagner, MinNorm, Suite
 
 ATTACKS = {
     "fgsm": FGSM(epsilon=0.2),
     "pgd": PGD(epsilon=0.2, random_start=True, restarts=2),
     "pgd_l2": PGD(epsilon=1.0, norm="l2", random_start=True),
     "cw": CarliniWagner(steps=30),
+    "min_norm": MinNorm(gradients=60),
+    "auto": Auto(epsilon=0.15),
+    "auto_l2": Auto(epsilon=1.0, norm="l2"),
     "zoo": ZOO(steps=40, coordinates=16, binary_search_steps=1),
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attacks import FGSM, PGD, ZOO, CarliniWagner, Suite, Transfer, accuracy_at
+from attacks import FGSM, PGD, ZOO, CarliniWagner, Suite, Threat, Transfer, accuracy_at
 
 
 @pytest.fixture(scope="module")
@@ -11,13 +11,22 @@ def members():
     return [FGSM(epsilon=0.15), PGD(epsilon=0.15), CarliniWagner(steps=30), ZOO(steps=20, binary_search_steps=1)]
 
 
-def test_the_suite_is_the_worst_case_per_example(members, fitted, digits):
+def at(threat, result):
+    """Success and distance, read at a threat."""
+    distance = result.distortion_l2 if threat.norm == "l2" else result.distortion_linf
+    return result.success & (distance <= threat.epsilon), distance
+
+
+def test_the_suite_is_the_worst_case_at_one_threat(members, fitted, digits):
     model, X, y = fitted("support_vectors"), digits[2][:40], digits[3][:40]
     result = Suite(members)(model, X, y)
+    assert result.threat == Threat("linf", 0.15)
+    assert result.distortion_linf.max() <= 0.15
     apart = {attack.name: attack(model, X, y) for attack in members}
-    np.testing.assert_array_equal(result.success, np.any([one.success for one in apart.values()], axis=0))
-    nearest = np.min([np.where(one.success, one.distortion_l2, np.inf) for one in apart.values()], axis=0)
-    np.testing.assert_allclose(result.distortion_l2[result.success], nearest[result.success])
+    read = {name: at(result.threat, one) for name, one in apart.items()}
+    np.testing.assert_array_equal(result.success, np.any([success for success, _ in read.values()], axis=0))
+    nearest = np.min([np.where(*one, np.inf) for one in read.values()], axis=0)
+    np.testing.assert_allclose(result.distortion_linf[result.success], nearest[result.success])
     np.testing.assert_array_equal(result.queries, np.sum([one.queries for one in apart.values()], axis=0))
     np.testing.assert_array_equal(model.predict(result.examples) != y, result.success)
     for row, name in enumerate(result.broken_by):
@@ -25,15 +34,29 @@ def test_the_suite_is_the_worst_case_per_example(members, fitted, digits):
             assert apart[name].success[row]
             np.testing.assert_array_equal(result.examples[row], apart[name].examples[row])
     assert set(result.results) == {"fgsm", "pgd", "cw", "zoo"}
+    np.testing.assert_array_equal(result.broken_by == "", ~result.success)
 
 
-def test_a_cap_makes_the_unbounded_attacks_fail_beyond_it(members, fitted, digits):
+def test_robust_accuracy_of_a_suite_with_unbounded_attacks_is_that_of_its_ball(fitted, digits):
     model, X, y = fitted("support_vectors"), digits[2][:40], digits[3][:40]
-    free, within = Suite(members)(model, X, y), Suite(members, l2_cap=0.6)(model, X, y)
+    within = Suite([CarliniWagner(steps=30)], epsilon=0.6, norm="l2")(model, X, y)
+    free = Suite([CarliniWagner(steps=30)])(model, X, y)
     assert free.robust_accuracy == 0.0
-    assert within.robust_accuracy > 0.0
-    assert accuracy_at(within, 0.6) == pytest.approx(accuracy_at(free, 0.6))
-    np.testing.assert_array_equal(within.broken_by == "", ~within.success)
+    assert within.robust_accuracy == accuracy_at(free, 0.6) > 0.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Suite([PGD(epsilon=0.05), PGD(epsilon=0.3)]),
+        lambda: Suite([PGD(epsilon=0.1), PGD(epsilon=0.1, norm="l2")]),
+        lambda: Suite([PGD(epsilon=0.1), ZOO()], epsilon=0.2),
+        lambda: Suite([FGSM(epsilon=0.1), PGD(epsilon=0.1, box=(-1, 1))]),
+    ],
+)
+def test_a_suite_has_one_threat(make):
+    with pytest.raises(ValueError, match="epsilon, norm and box must be the same for all attacks of a suite"):
+        make()
 
 
 def test_points_misclassified_to_begin_with_are_broken_by_nothing(fitted, digits):
@@ -45,16 +68,14 @@ def test_points_misclassified_to_begin_with_are_broken_by_nothing(fitted, digits
 
 
 def test_two_attacks_of_a_kind_are_told_apart(fitted, digits):
-    result = Suite([PGD(epsilon=0.05), PGD(epsilon=0.3)])(fitted("svc_rbf"), *digits[2:])
+    result = Suite([PGD(epsilon=0.1), PGD(epsilon=0.1, steps=3)])(fitted("svc_rbf"), *digits[2:])
     assert set(result.results) == {"pgd", "pgd_2"}
 
 
-def test_epsilons_need_one_norm(fitted, digits):
+def test_epsilons_are_read_by_bounded_and_unbounded_attacks_alike(fitted, digits):
     model, X, y = fitted("svc_rbf"), *digits[2:]
-    with pytest.raises(ValueError, match="epsilons cannot be given to a suite that mixes norms"):
-        Suite()(model, X, y, epsilons=[0.1])
-    results = Suite([FGSM(), PGD()])(model, X, y, epsilons=[0.0, 0.1, 0.3])
-    assert [result.epsilon for result in results] == [0.0, 0.1, 0.3]
+    results = Suite([FGSM(), PGD(), CarliniWagner(steps=5)])(model, X, y, epsilons=[0.0, 0.1, 0.3])
+    assert [result.threat for result in results] == [Threat("linf", 0.0), Threat("linf", 0.1), Threat("linf", 0.3)]
     assert (np.diff([result.robust_accuracy for result in results]) <= 0).all()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attacks import FGSM, PGD, ZOO, CarliniWagner, NoAttack, Suite
+from attacks import APGD, FGSM, PGD, ZOO, Auto, CarliniWagner, HopSkipJump, MinNorm, NoAttack, Square, Suite
 from oracles_attacks import MODEL_NAMES
 
 ATTACKS = {
@@ -15,6 +15,15 @@ ATTACKS = {
     "pgd_restarts": PGD(epsilon=0.1, steps=5, random_start=True, restarts=2),
     "cw": CarliniWagner(steps=30),
     "zoo": ZOO(steps=30, binary_search_steps=1, max_queries=5_000),
+    "min_norm_l2": MinNorm(gradients=50),
+    "min_norm_linf": MinNorm(norm="linf", gradients=50),
+    "apgd_linf": APGD(epsilon=0.1, steps=10),
+    "apgd_l2": APGD(epsilon=0.8, steps=10, norm="l2"),
+    "square_linf": Square(epsilon=0.1, queries=40),
+    "square_l2": Square(epsilon=0.8, queries=40, norm="l2"),
+    "auto_linf": Auto(epsilon=0.1),
+    "auto_l2": Auto(epsilon=0.8, norm="l2"),
+    "hop_skip_jump": HopSkipJump(max_queries=400),
     "suite": Suite([FGSM(epsilon=0.1), CarliniWagner(steps=20)]),
 }
 
@@ -50,11 +59,10 @@ def test_every_attack_keeps_its_promises_on_every_model(attack, model, digits):
     delta = result.examples.astype(np.float64) - X
     np.testing.assert_allclose(result.distortion_l2, np.linalg.norm(delta, axis=1), atol=1e-12)
     np.testing.assert_allclose(result.distortion_linf, np.abs(delta).max(axis=1), atol=1e-12)
-    if getattr(attack, "norm", None) == "linf":
-        assert result.distortion_linf.max() <= attack.epsilon
-    elif getattr(attack, "norm", None) == "l2":
-        assert result.distortion_l2.max() <= attack.epsilon
-    else:
+    assert (
+        result.distortion_l2 if result.threat.norm == "l2" else result.distortion_linf
+    ).max() <= result.threat.epsilon
+    if not attack.bounded:
         assert result.success.all(), "a minimum-norm attack with budget left breaks every point"
 
     for values in (result.queries, result.gradient_evaluations, result.clean_scores, result.scores):

@@ -101,12 +101,6 @@ def test_anything_with_scores_can_be_attacked_without_gradients(make, digits):
         PGD()(model, rows, labels)
 
 
-def test_more_than_two_classes_are_refused(digits):
-    model = SVC().fit(digits[0], np.arange(len(digits[0])) % 3)
-    with pytest.raises(ValueError, match="model must be a binary classifier, got 3 classes"):
-        as_target(model)
-
-
 def test_labels_may_be_any_two_values(digits):
     X, y, rows, labels = digits
     named = SVC(gamma=0.2).fit(X, np.where(y > 0, "seven", "one"))

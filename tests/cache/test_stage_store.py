@@ -115,6 +115,26 @@ def test_eight_processes_compute_an_entry_once(tmp_path: Path) -> None:
     assert (tmp_path / "computed").read_text() == "x"
 
 
+def _add_up(folder: Path, times: int) -> None:
+    for _ in range(times):
+        with StageStore(folder).lock("train", "k").acquire(poll_interval=0.0005):
+            number = int((folder / "number").read_text())
+            time.sleep(0.0002)
+            (folder / "number").write_text(str(number + 1))
+
+
+def test_a_lock_whose_file_goes_lets_one_in_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "number").write_text("0")
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_add_up, args=(tmp_path, 100)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert (tmp_path / "number").read_text() == "400"
+    assert not list(tmp_path.rglob("*.lock"))
+
+
 def test_the_lock_of_a_killed_holder_is_free(store: StageStore) -> None:
     def hold() -> None:
         with store.running("s1", {"train": "k1"}):
@@ -140,10 +160,10 @@ def test_a_held_entry_stays(store: StageStore, capsys) -> None:
     for key in ("k1", "k2", "k3"):
         _fill(store, key=key)
     with store.running("s1", {"train": "k1", "attack": "none yet"}), store.lock("train", "k2"):
-        assert command(["--folder", str(store.folder), "--remove-all"]) == 0
+        assert command([f"cache.folder={store.folder}", "remove=all"]) == 0
         assert {e.key for e in store.entries()} == {"k1", "k2"}
         assert "2 kept: a running job holds them" in capsys.readouterr().out
-    assert command(["--folder", str(store.folder), "--remove-all"]) == 0
+    assert command([f"cache.folder={store.folder}", "remove=all"]) == 0
     assert list(store.entries()) == []
 
 
@@ -152,7 +172,7 @@ def test_removal_by_age_spares_what_was_used_lately(store: StageStore, capsys) -
     for folder in (old, used):
         os.utime(folder, (time.time() - 3 * 86400,) * 2)
     store.load("train", "used")
-    command(["--folder", str(store.folder), "--remove-older", "2d"])
+    command([f"cache.folder={store.folder}", "remove=2d"])
     assert {e.key for e in store.entries()} == {"used"}
     assert "removed 1 of 2 entries" in capsys.readouterr().out
 
@@ -160,18 +180,16 @@ def test_removal_by_age_spares_what_was_used_lately(store: StageStore, capsys) -
 def test_the_command_shows_size_and_entries(store: StageStore, capsys) -> None:
     _fill(store)
     _fill(store, stage="attack")
-    command(["--folder", str(store.folder)])
+    command([f"cache.folder={store.folder}"])
     shown = capsys.readouterr().out
     assert "2 entries" in shown
     assert "train" in shown
     assert "attack" in shown
-    assert command(["--folder", str(store.folder / "absent")]) == 0
+    assert command([f"cache.folder={store.folder / 'absent'}"]) == 0
 
 
 def test_a_wrong_age_is_an_error_naming_the_form(store: StageStore, capsys) -> None:
-    with pytest.raises(SystemExit) as stop:
-        command(["--folder", str(store.folder), "--remove-older", "soon"])
-    assert stop.value.code == 2
+    assert command([f"cache.folder={store.folder}", "remove=soon"]) == 1
     assert "12h" in capsys.readouterr().err
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
+from attacks.targets import batched_queries
 from models import AdvSVM
+from pipeline.data.digests import row_digests
 
 
 class Wrapped:
@@ -93,6 +95,74 @@ class FewDeadRows(Wrapped):
         return scores, np.where((np.abs(scores) > 0.9 * np.abs(scores).max())[:, None], 0.0, gradients)
 
 
+class MostlyRightGradient(Wrapped):
+    """Another point's gradient at every tenth point, chosen by its content."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        wrong = (np.asarray(X, dtype=np.float64).sum(axis=1) * 1e3 % 10 < 1)[:, None]
+        return scores, np.where(wrong, -gradients, gradients)
+
+
+class RightAtDataGradient(Wrapped):
+    """True gradients at the points it knows, reversed ones anywhere else."""
+
+    known = None
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        there = np.isin(row_digests(np.asarray(X, dtype=np.float32)), row_digests(self.known))[:, None]
+        return scores, np.where(there, gradients, gradients[:, ::-1])
+
+
+class HalfGradient(Wrapped):
+    """The gradient's components of the left half only: true along itself."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        return scores, np.where(np.arange(gradients.shape[1]) < gradients.shape[1] / 2, gradients, 0)
+
+
+class Saturated(Wrapped):
+    """A steep sigmoid over the scores, with its true gradient (and a trace of slope wherever it rounds to 0)."""
+
+    def squash(self, scores):
+        return np.tanh(100 * scores), np.maximum(100 / np.cosh(np.minimum(100 * np.abs(scores), 300)) ** 2, 1e-30)
+
+    def scores(self, X):
+        return self.squash(np.asarray(self.model.scores(X), dtype=np.float64))[0]
+
+    def scores_and_gradients(self, X):
+        scores, gradients = self.model.scores_and_gradients(X)
+        squashed, slopes = self.squash(np.asarray(scores, dtype=np.float64))
+        return squashed, slopes[:, None] * gradients
+
+    def probe(self, X, coords, h):
+        return tuple(self.squash(side)[0] for side in self.model.probe(X, coords, h))
+
+
+class Clipped(Saturated):
+    """Scores cut at a small size, with a gradient that does not know."""
+
+    def squash(self, scores):
+        return np.clip(scores, -0.1, 0.1), np.ones_like(scores)
+
+
+class HashedNoise(Wrapped):
+    """The same score for the same point, but every point has a noise of its own: a fog that gradients are lost in."""
+
+    def scores(self, X):
+        scores = np.asarray(self.model.scores(X), dtype=np.float64)
+        digests = row_digests(np.asarray(X, dtype=np.float32))
+        return scores + 0.3 * np.abs(scores).max() * (digests.astype(np.float64) / 2**64 - 0.5)
+
+    def scores_and_gradients(self, X):
+        return self.scores(X), self.model.scores_and_gradients(X)[1]
+
+    def probe(self, X, coords, h):
+        return batched_queries(self.scores, X, coords, h)
+
+
 class NoisyScores(Wrapped):
     """Another score at every call."""
 
@@ -164,7 +234,8 @@ class NeverNaturalSVM(AdvSVM):
 
 
 def _unchanged(model: Any, X: np.ndarray, y: np.ndarray, epsilon: float) -> AttackResult:
-    return replace(NoAttack()(model, X, y), attack="pgd", epsilon=epsilon)
+    found = NoAttack()(model, X, y)
+    return replace(found, attack="pgd", threat=replace(found.threat, epsilon=epsilon))
 
 
 @dataclass(frozen=True)
@@ -235,3 +306,81 @@ class FarCarliniWagner(CarliniWagner):
             distortion_l2=np.linalg.norm(delta, axis=1),
             distortion_linf=np.abs(delta).max(axis=1),
         )
+
+
+def moved_to(result: AttackResult, model: Any, X: np.ndarray, y: np.ndarray, points: np.ndarray) -> AttackResult:
+    """The same result with other examples, honestly scored and measured: nothing but the search is broken."""
+    points = points.astype(X.dtype)
+    delta, scores = points.astype(float) - X, np.asarray(model.scores(points))
+    return replace(
+        result,
+        examples=points,
+        scores=scores,
+        success=model.classes_[(scores > 0).astype(int)] != y,
+        distortion_l2=np.linalg.norm(delta, axis=1),
+        distortion_linf=np.abs(delta).max(axis=1),
+    )
+
+
+@dataclass(frozen=True)
+class DroppingPGD(PGD):
+    """Leaves some rows as they are: every tenth, or the half with the larger margins; or moves a tenth to noise."""
+
+    drops: str = "tenth"
+
+    def __call__(self, model, X, y, **kwargs):
+        result = super().__call__(model, X, y, **kwargs)
+        margins = np.where(y == model.classes_[1], 1, -1) * result.clean_scores
+        dropped = margins > np.median(margins) if self.drops == "half" else np.arange(len(y)) % 10 == 0
+        if self.drops == "to noise":
+            noise = self.epsilon * np.random.default_rng(0).choice([-1, 1], size=X.shape)
+            return moved_to(result, model, X, y, np.where(dropped[:, None], np.clip(X + noise, 0, 1), result.examples))
+        return moved_to(result, model, X, y, np.where(dropped[:, None], X, result.examples))
+
+
+@dataclass(frozen=True)
+class ShyPGD(PGD):
+    """Keeps to 80 % of its radius."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = replace(self, epsilon=0.8 * self.epsilon).attack_as_pgd(model, X, y)
+        return replace(result, threat=self.threat())
+
+    def attack_as_pgd(self, model, X, y):
+        return PGD.__call__(self, model, X, y)
+
+
+@dataclass(frozen=True)
+class EarlyPGD(PGD):
+    """Stops after two short steps and keeps no record of its progress."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = PGD(epsilon=self.epsilon, norm=self.norm, steps=2, step_size=self.epsilon / 5)(model, X, y)
+        return replace(result, history={})
+
+
+@dataclass(frozen=True)
+class StretchedCarliniWagner(CarliniWagner):
+    """Goes on behind the boundary."""
+
+    stretch: float = 1.5
+
+    def __call__(self, model, X, y, **kwargs):
+        result = super().__call__(model, X, y, **kwargs)
+        return moved_to(result, model, X, y, np.clip(X + self.stretch * (result.examples - X), 0, 1))
+
+
+@dataclass(frozen=True)
+class DetouringCarliniWagner(CarliniWagner):
+    """Ends exactly at the boundary, but on the way to another point of the data instead of the nearest way."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = super().__call__(model, X, y, **kwargs)
+        right = model.predict(X) == y
+        near, far = np.zeros(len(X)), np.ones(len(X))
+        aims = np.stack([X[right & (y != label)][0] for label in y])
+        for _ in range(20):
+            middle = (near + far) / 2
+            over = model.predict((X + middle[:, None] * (aims - X)).astype(X.dtype)) != y
+            near, far = np.where(over, near, middle), np.where(over, middle, far)
+        return moved_to(result, model, X, y, np.where(right[:, None], X + far[:, None] * (aims - X), X))

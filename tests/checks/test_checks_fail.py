@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import oracles_broken as broken
 import pytest
 
 from attacks import FGSM, PGD, CarliniWagner
-from pipeline.checks import challenges
+from pipeline.checks import strength
+from pipeline.checks.registry import all_checks
 from pipeline.data.digests import row_digests
-from pipeline.stages.tune import Tuned, tune
+from pipeline.stages.tune import Tune, Tuned
 
 STRONG = 0.2  # an L∞ radius at which the digits models lose a good part of their accuracy
 
@@ -21,6 +23,19 @@ def test_broken_gradients_fail_01(make, judge, model):
     check = judge("01", make(model=model))
     assert check.status == "fail"
     assert max(check.evidence["relative_error_along_gradient"], check.evidence["relative_error_by_coordinate"]) > 5e-3
+
+
+@pytest.mark.parametrize("model", [broken.MostlyRightGradient, broken.RightAtDataGradient, broken.HalfGradient])
+@pytest.mark.parametrize("kind", ["model/expansion=support_vectors", "model/expansion=doubly_stochastic", "model=svc"])
+def test_gradients_that_are_right_in_part_fail_01(make, judge, monkeypatch, model, kind):
+    monkeypatch.setattr(broken.RightAtDataGradient, "known", make().data.X_test)
+    assert judge("01", make(kind, model=model)).status == "fail"
+
+
+def test_scores_that_jump_from_point_to_point_fail_01(make, judge):
+    check = judge("01", make(model=broken.HashedNoise))
+    assert check.status == "fail"
+    assert "jump" in check.message
 
 
 def test_noisy_scores_fail_02(make, judge):
@@ -49,9 +64,19 @@ def test_accuracy_above_clean_fails_04(make, judge):
     def repair(attacked):
         return replace(attacked, clean_wrong=X_wrong)
 
-    check = judge("04", make(alter=repair))
+    context = make(alter=repair)
+    check = judge("04", replace(context, correct=~X_wrong))
     assert check.status == "fail"
     assert check.evidence["repaired"] == 3
+
+
+def test_a_run_with_other_wrong_points_than_the_model_fails_04(make, judge):
+    """Points the attack broke, said to have been wrong before: the attack's success rate would be 0."""
+    honest = make("attack.epsilon=0.2")
+    assert judge("04", honest).status == "pass"
+    assert honest.attacked.result.success.any()
+    told = replace(honest.attacked, clean_wrong=honest.attacked.result.success)
+    assert "others than the model's" in judge("04", replace(honest, attacked=told)).message
 
 
 def test_success_that_is_none_fails_04(make, judge):
@@ -65,7 +90,7 @@ def test_a_pgd_that_hardly_moves_fails_05(make, judge):
     weak = PGD(epsilon=STRONG, steps=2, step_size=1e-4)
     check = judge("05", make(by=weak))
     assert check.status == "fail"
-    assert check.evidence["broken_by_the_other"] > 1
+    assert check.evidence["pgd_broken_by_the_other"] > 1
 
 
 def test_an_attack_that_tires_fails_06(make, judge):
@@ -131,7 +156,8 @@ def test_a_black_box_stronger_than_gradients_fails_10(make, judge):
 @pytest.mark.parametrize("attacked", [91, 2163, 100_000])
 def test_a_few_tried_points_can_fail_however_many_were_attacked(attacked):
     """A tolerance in points of accuracy is more than all that were tried once the test set is large."""
-    statuses = [challenges.judge("PGD", n, 16, attacked, tolerance=0.01).status for n in (0, 1, 3, 16)]
+    context = SimpleNamespace(y=np.zeros(attacked))
+    statuses = [strength.judge("PGD", np.arange(16) < n, context, tolerance=0.01).status for n in (0, 1, 3, 16)]
     assert statuses == ["pass", "warn", "fail", "fail"]
 
 
@@ -216,11 +242,29 @@ def test_an_example_inside_its_radius_fails_16(make, judge):
     assert judge("16", make(alter=inside)).evidence["beaten_by_the_run"] > 0
 
 
+@pytest.mark.parametrize("norm", [("attack.epsilon=0.2",), ("attack.epsilon=1.2", "attack.norm=l2")])
+@pytest.mark.parametrize("kind", ["model/expansion=support_vectors", "model=svc", "model=adv_linear_svm"])
+def test_a_certificate_in_the_runs_own_threat_is_held_to_it_16(make, kind, norm):
+    """In L∞ as in L2: points broken there and called certified, or certified and broken by a search, are told."""
+    honest = make(kind, *norm)
+    (entry,) = [entry for entry in all_checks() if entry.id.startswith("16")]
+    assert entry.of_run(honest).status == "pass"
+    broken_there, all_certified = honest.verdicts.broken, np.ones_like(honest.verdicts.certified)
+    assert broken_there.any()
+    boast = replace(honest, verdicts=replace(honest.verdicts, certified=all_certified))
+    assert entry.of_run(boast).evidence["certified_and_broken"] == broken_there.sum()
+    # The run's attack is blind to it: it broke nothing at all.
+    blind = replace(honest, verdicts=replace(honest.verdicts, certified=all_certified, broken=~all_certified))
+    check = entry.of_run(blind)
+    assert check.status == "fail"
+    assert "a search breaks" in check.message
+
+
 def test_a_suite_that_forgets_an_attack_fails_17(make, judge):
     def forget(attacked):
-        return replace(attacked, result=replace(attacked.result, success=attacked.result.results["fgsm"].success))
+        return replace(attacked, result=replace(attacked.result, success=attacked.result.already_misclassified))
 
-    strong = ("attack.attacks.pgd.epsilon=0.3", "attack.attacks.zoo.max_queries=2000", "attack.attacks.cw.steps=5")
+    strong = ("attack.epsilon=0.3", "attack.attacks.zoo.max_queries=2000", "attack.attacks.cw.steps=5")
     check = judge("17", make("attack=suite", *strong, "evaluation.max_attacked=30", alter=forget))
     assert check.status == "fail"
     assert check.evidence["disagreeing"] > 0
@@ -267,7 +311,7 @@ def test_a_grid_that_saw_test_rows_fails_20(make, judge):
         X_train=np.concatenate([data.X_train, data.X_test]),
         y_train=np.concatenate([data.y_train, data.y_test]),
     )
-    check = judge("20", replace(honest, tuned=tune(honest.cfg, leaky)))
+    check = judge("20", replace(honest, tuned=Tune(honest.cfg).run(leaky)))
     assert check.status == "fail"
     assert check.evidence["test_rows"] == len(data.X_test)
 
@@ -306,11 +350,11 @@ def test_an_idle_attack_fails_the_positive_control_22(make, judge):
 
 def test_a_stronger_fgsm_beside_a_weak_pgd_is_compared_on_all_rows_05(make, judge):
     honest = make(by=PGD(epsilon=STRONG, steps=2, step_size=1e-4))
-    from pipeline.checks.parts import Part
+    from pipeline.checks.context import Part
 
     fgsm = FGSM(epsilon=STRONG)
-    beside = Part("fgsm", fgsm, fgsm(honest.model, honest.X, honest.y))
+    beside = Part("fgsm", fgsm, fgsm(honest.model, honest.X, honest.y), 0.5)
     honest.__dict__["parts"] = [*honest.parts, beside]
     check = judge("05", honest)
     assert check.status == "fail"
-    assert check.evidence["tried"] > 32
+    assert check.evidence["pgd_tried"] > 32

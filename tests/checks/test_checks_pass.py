@@ -13,9 +13,10 @@ from pipeline.checks.registry import Registered, all_checks, run_check
 FULL = {"06_more_effort", "07_epsilon_monotone", "09_unbounded", "18_refit", "22_positive_control"}
 
 
-def test_there_are_22_checks_with_the_costly_ones_apart():
+def test_the_checks_are_numbered_and_the_costly_ones_apart():
     ids = [entry.id for entry in all_checks()]
-    assert [int(id[:2]) for id in ids] == list(range(1, 23))
+    assert [int(id[:2]) for id in ids] == list(range(1, len(ids) + 1))
+    assert len(ids) >= 26
     assert {entry.id for entry in all_checks() if entry.level == "full"} == FULL
 
 
@@ -24,9 +25,10 @@ def test_there_are_22_checks_with_the_costly_ones_apart():
 def test_honest_runs_pass(make, attack, expansion):
     context = make(f"attack={attack}", f"model/expansion={expansion}", "attack.epsilon=0.15")
     checks = run_checks(context, "full")
-    # A single step overshoots: that one is a warning, not a failure.
-    grave = {check.id for check in checks if check.status in ("fail", "warn")} - {"07_epsilon_monotone"}
-    assert not grave
+    # A single step overshoots, and ten steps over 256 random cosines at this radius miss a point or two that twenty
+    # find: a reader is told of both, as warnings.
+    told = {"07_epsilon_monotone"} | ({"25_reference"} if expansion == "doubly_stochastic" else set())
+    assert not {check.id for check in checks if check.status in ("fail", "warn")} - told
     assert "fail" not in {check.status for check in checks}
     assert {check.id for check in checks if check.status == "pass"} >= {"01_gradient", "16_certificate", "18_refit"}
     json.dumps([asdict(check) for check in checks], allow_nan=False)
@@ -48,10 +50,10 @@ def test_an_honest_black_box_does_not_look_like_masked_gradients(make, judge, mo
     assert check.status in ("pass", "warn")
 
 
-@pytest.mark.parametrize("cap", ["null", "0.5"])
-def test_an_honest_suite_passes_everything(make, cap):
+@pytest.mark.parametrize("epsilon", [0.03, 0.2])
+def test_an_honest_suite_passes_everything(make, epsilon):
     short = ("attack.attacks.zoo.max_queries=3000", "attack.attacks.cw.steps=20", "evaluation.max_attacked=30")
-    checks = run_checks(make("attack=suite", f"attack.l2_cap={cap}", *short), "full")
+    checks = run_checks(make("attack=suite", f"attack.epsilon={epsilon}", *short), "full")
     assert not {check.id: check.message for check in checks if check.status == "fail"}
     skipped = {check.id for check in checks if check.status == "skipped"}
     assert skipped == {"20_tuning"}
@@ -104,3 +106,23 @@ def test_copies_that_are_few_are_a_warning(make, judge):
     check = judge("19", context)
     assert check.status == "warn"
     assert check.evidence["test_rows_equal_to_a_training_row"] == 1
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize("expansion", ["support_vectors", "fixed_features", "doubly_stochastic"])
+@pytest.mark.parametrize("pair", [(1, 2), (0, 1)])
+def test_true_gradients_pass_01_in_four_dimensions(make, judge, flowers, kernel, expansion, pair):
+    """Difference steps are measured by the data's scale, and where float32 is too rough the judge works in float64."""
+    overrides = (f"model/kernel={kernel}", f"model/expansion={expansion}")
+    check = judge("01", make(*overrides, data=flowers(*pair), retrain=True))
+    rough = kernel == "laplacian" and expansion != "support_vectors"
+    assert check.status == ("warn" if rough else "pass")
+    assert rough == (check.evidence["rough"] > 32)
+
+
+@pytest.mark.parametrize("expansion", ["fixed_features", "doubly_stochastic"])
+def test_a_rough_random_laplacian_is_a_warning_with_its_reason_in_01(make, judge, expansion):
+    check = judge("01", make("model/kernel=laplacian", f"model/expansion={expansion}"))
+    assert check.status == "warn"
+    assert "waves" in check.message
+    assert check.evidence["relative_error_along_gradient"] < 0.01

@@ -10,11 +10,10 @@ import pytest
 
 from pipeline.cache import entry
 from pipeline.checks import Check, check_model, run_checks
-from pipeline.checks.base import failed, passed, skipped
-from pipeline.checks.registry import Registered, all_checks, run_check
-from pipeline.stages.certify import Certified, certify
+from pipeline.checks.registry import Registered, all_checks, failed, passed, run_check, skipped
+from pipeline.stages.certify import Certified, Certify
 
-OF_THE_MODEL = {"01", "02", "13", "16", "19", "20", "21"}
+OF_THE_MODEL = {"01", "02", "13", "16", "19", "20", "21", "28"}
 
 
 def test_the_model_is_asked_without_an_attack_and_only_what_is_cheap(make):
@@ -47,7 +46,7 @@ def test_the_graver_answer_counts(make, of_model, of_run, expected):
 
 def test_the_stage_gives_radii_and_answers_that_survive_the_cache(make, tmp_path):
     context = make()
-    found = certify(context.cfg, context.data, context.tuned, context.trained)
+    found = Certify(context.cfg).run(context.data, context.tuned, context.trained)
     assert np.array_equal(found.radii, context.radii)
     assert np.array_equal(found.correct, ~context.attacked.clean_wrong)
     entry.write(found.to_entry(), tmp_path / "certified")
@@ -60,7 +59,7 @@ def test_the_stage_gives_radii_and_answers_that_survive_the_cache(make, tmp_path
 
 def test_an_exception_is_a_failure_of_this_run_and_is_asked_again_in_the_next(make):
     context = make(model=broken.OutOfMemoryOnce)
-    found = certify(context.cfg, context.data, context.tuned, context.trained)
+    found = Certify(context.cfg).run(context.data, context.tuned, context.trained)
     assert "fail" in {check.status for check in found.checks}
     kept = Certified.from_entry(found.to_entry()).checks
     assert "fail" not in {check.status for check in kept}

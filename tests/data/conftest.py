@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from pipeline.data import cifar10, mnist
-from pipeline.data.idx import write_idx
+from pipeline.data.mnist import write_idx
 
 
 @pytest.fixture

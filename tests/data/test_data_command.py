@@ -51,8 +51,8 @@ def test_settings_reach_the_loader(data_dir, tmp_path, capsys):
     [
         (["dataset=mnist_17"], "did you mean mnist_1v7?"),
         (["dataset=digits_1v7", "dataset.clases=[1,7]"], "dataset.clases: no such setting; did you mean classes?"),
-        (["datset=digits_1v7"], "datset: no such setting; did you mean dataset?"),
-        (["digits_1v7"], "write settings as KEY=VALUE"),
+        (["datset=digits_1v7"], "datset: no such setting (did you mean dataset?)"),
+        (["digits_1v7"], "write settings as key=value"),
         (["dataset.path=x"], "dataset: missing"),
         (["dataset=npz"], "dataset.path: name your file"),
         (["dataset=digits_1v7", "dataset.classes=[1,12]"], "dataset.classes: there is no class 12"),

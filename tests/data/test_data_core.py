@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 
 from pipeline.data import build_dataset, dataset_names, fingerprint, load_dataset, read_settings, summary
 from pipeline.data import settings as settings_module
-from pipeline.data.dataset import binary_labels
-from pipeline.data.splits import stratified_split, stratified_subsample
+from pipeline.data.rows import binary_labels, stratified_split, stratified_subsample
 from pipeline.errors import UserError
 
 
@@ -49,7 +48,7 @@ def test_the_paper_s_six_datasets_and_the_open_ones_are_there():
 
 @pytest.mark.parametrize("name", dataset_names())
 def test_every_yaml_names_itself_and_a_loader_that_exists(name):
-    from pipeline.data.api import loader_module
+    from pipeline.data.loading import loader_module
 
     settings = read_settings(name)
     assert settings["name"] == name
@@ -102,7 +101,7 @@ def test_same_content_same_fingerprint_and_any_change_changes_it():
 
 def test_a_known_fingerprint_needs_no_loading(data_dir, tmp_path, monkeypatch):
     loaded = load_dataset("digits_1v7")
-    monkeypatch.setattr("pipeline.data.api._loader", lambda settings: pytest.fail("it was loaded again"))
+    monkeypatch.setattr("pipeline.data.loading.loader_module", lambda settings: pytest.fail("it was loaded again"))
     start = time.perf_counter()
     assert fingerprint("digits_1v7") == loaded.fingerprint
     assert time.perf_counter() - start < 0.25

@@ -17,8 +17,8 @@ import pytest
 from oracles_infimnist import example, shift, stand_in_tangents
 
 from pipeline.data import fingerprint, infimnist, load_dataset, mnist
-from pipeline.data.idx import write_idx
-from pipeline.data.rows import MappedRows, write_rows
+from pipeline.data.mnist import write_idx
+from pipeline.data.mnist8m import MappedRows, write_rows
 from pipeline.errors import UserError
 
 
@@ -185,7 +185,7 @@ def test_the_original_s_files_are_used_when_given(settings, tmp_path, big_mnist)
         ({"total": 10_000_000}, r"dataset\.total: MNIST8M holds only"),
         ({"classes": [0, "four"]}, r"dataset\.classes"),
         ({"path": "empty"}, r"dataset\.path: .* holds no MNIST8M file"),
-        ({"path": "short.bin"}, r"dataset\.path: .*is damaged or no MNIST8M file"),
+        ({"path": "short.bin"}, r"dataset\.path: .*is damaged or not an MNIST8M file"),
     ],
 )
 def test_wrong_settings_are_named(settings, tmp_path, monkeypatch, changes, message):
@@ -293,10 +293,9 @@ print(json.dumps({"seconds": seconds, "mb": peak / 1024, "sizes": [len(pair.X_tr
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
 def test_200_000_images_take_seconds_and_little_memory(tmp_path):
-    from pipeline.data.published import is_present
     from pipeline.paths import default_data_dir
 
-    if not is_present(mnist.FILES, default_data_dir()):
+    if not mnist.FILES.is_present(default_data_dir()):
         pytest.skip("MNIST is not in the data folder: python -m pipeline.data dataset=mnist_1v7")
     (tmp_path / "mnist").symlink_to(default_data_dir() / "mnist")
     done = subprocess.run([sys.executable, "-c", _MEASURE, str(tmp_path)], capture_output=True, text=True, check=True)

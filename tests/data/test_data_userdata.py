@@ -93,7 +93,7 @@ _X, _Y = _rows()
         ({"X": np.where(_X > 0.99, np.nan, _X), "y": _Y}, {}, r"dataset\.path: .*NaN"),
         ({"X": _X * np.inf, "y": _Y}, {"scale": "minmax"}, r"dataset\.path: .*infinite"),
         ({"X": _X.astype(str), "y": _Y}, {}, r"dataset\.path: .*must be numbers"),
-        ({"X": _X, "y": np.array([*_Y], dtype=object)}, {}, r"dataset\.path: .*no npz of plain arrays"),
+        ({"X": _X, "y": np.array([*_Y], dtype=object)}, {}, r"dataset\.path: .*not an npz of plain arrays"),
         ({"X": _X, "y": np.full(40, np.nan)}, {}, r"dataset\.path: .*labels"),
         ({"X": _X, "y": np.array(["a"] * 39 + ["b"])}, {}, r"dataset\.path: class b has fewer than two rows"),
         ({"X": _X, "y": _Y}, {"test_fraction": 1.5}, r"dataset\.test_fraction"),
@@ -128,7 +128,7 @@ def test_a_broken_missing_or_unnamed_npz_is_named(data_dir, tmp_path, write_npz)
     with pytest.raises(UserError, match=r"dataset\.path: name your file"):
         load_dataset("npz")
     np.save(tmp_path / "single.npy", X)
-    with pytest.raises(UserError, match=r"dataset\.path: .*no npz"):
+    with pytest.raises(UserError, match=r"dataset\.path: .*not an npz"):
         load_dataset(_npz(tmp_path / "single.npy"))
 
 
@@ -181,12 +181,16 @@ def test_numeric_labels_of_a_csv_are_written_as_numbers(data_dir, tmp_path):
         ({"classes": ["rose", "elm"]}, None, r"dataset\.classes: there is no class elm"),
         ({"scale": "none", "classes": ["rose", "oak"]}, None, r"dataset\.scale"),
         ({"test_path": "nowhere.csv"}, None, r"dataset\.test_path: .* does not exist"),
-        ({}, "a,colour,species\n1,red,x\n2,blue,y\n", r"dataset\.path: column 'colour' .* holds texts"),
+        (
+            {},
+            "a,colour,species\n1,red,x\n2,blue,y\n",
+            r"dataset\.path: column 'colour' .* is not numeric.*'red'",
+        ),
         ({}, "a,species\n1,x\n,y\n1,x\n3,y\n", r"dataset\.path: .*NaN"),
         ({}, "a,species\n1,x\n2,\n", r"dataset\.label: .* has gaps"),
-        ({}, "", r"dataset\.path: .* cannot be read as CSV"),
+        ({}, "", r"dataset\.path: .* is not a readable CSV"),
         ({}, "species\nx\ny\n", r"dataset\.path: .* shape \(2, 0\)"),
-        ({}, 'a,b\n1,"2\n', r"dataset\.path: .* cannot be read as CSV"),
+        ({}, 'a,b\n1,"2\n', r"dataset\.path: .* is not a readable CSV"),
     ],
 )
 def test_an_unusable_csv_is_one_line_naming_the_setting(data_dir, table, change, text, message):

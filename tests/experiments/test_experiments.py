@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from sklearn.datasets import load_digits
 
-from pipeline.experiments import draw
 from pipeline.experiments.convergence import rbf, solve
-from pipeline.experiments.convergence_figure import fitted_slope
+from pipeline.figures import sweep_figure
+from pipeline.figures.convergence import fitted_slope
 from pipeline.job import Outcome
+from pipeline.summary import write_files
+from pipeline.sweep import Sweep
 
 
 @pytest.fixture(scope="module")
@@ -79,35 +82,53 @@ def test_a_power_law_gives_its_exponent():
     assert fitted_slope(t, 3.0 / t, 10.0)[0] == pytest.approx(-1.0)
 
 
-def outcome(model, attack="pgd", seed=0, **curves):
+def outcome(model, attack="pgd", seed=0, epsilon=8 / 255, **curves):
     labels = {"dataset": "digits_1v7", "model": model, "attack": attack, "seed": seed}
-    return Outcome("finished", labels, "id", metrics={"step": 1.0}, curves=curves)
+    settings = {"dataset.name": "digits_1v7", "model.name": model, "attack.name": attack, "seed": str(seed)}
+    settings["attack.epsilon"] = str(epsilon)
+    return Outcome("finished", labels, settings, metrics={"step": 1.0, "robust_accuracy": 0.5}, curves=curves)
 
 
-@pytest.mark.parametrize("experiment", ["attack_strength", "iterations", "convergence"])
-def test_every_experiment_gets_its_figure(tmp_path, experiment):
+def drawn(folder, results):
+    write_files(folder, Sweep("sweep-1", folder, [], OmegaConf.create({"figures": "auto"})), {}, results)
+    return {path.stem.removesuffix("_digits_1v7") for path in (folder / "figures").glob("*.png")}
+
+
+def test_every_experiment_gets_its_figure(tmp_path):
     falling = [(step, 1.0 / (1 + step)) for step in range(60)]
-    jobs, results = [], []
+    results = []
     for model in ("adv_svm_c", "adv_svm_d"):
-        for seed in (0, 1):
-            jobs.append([f"model={model}", f"seed={seed}", "attack.epsilon=0.03137254901960784"])
-            results.append(
-                outcome(
-                    model,
-                    seed=seed,
-                    robust_accuracy_by_step=falling[:41],
-                    adversarial_test_error=falling[1:],
-                    squared_error=falling[1:],
-                    **({"squared_error_step_0.25": falling[1:]} if model == "adv_svm_c" else {}),
+        for epsilon in (0.03137254901960784, 0.1):
+            for seed in (0, 1):
+                results.append(
+                    outcome(
+                        model,
+                        seed=seed,
+                        epsilon=epsilon,
+                        robust_accuracy_by_step=falling[:41],
+                        test_error=falling[1:],
+                        adversarial_test_error=falling[1:],
+                        squared_error=falling[1:],
+                        **({"squared_error_step_0.25": falling[1:]} if model == "adv_svm_c" else {}),
+                    )
                 )
-            )
-    jobs.append(["model=svc"])
     results.append(Outcome("failed", results[0].labels, reason="killed"))
-    (figure,) = draw(experiment, jobs, results, tmp_path)
-    assert figure.stat().st_size > 10_000
-    if experiment == "convergence":
-        assert "lower envelope" in figure.with_suffix(".csv").read_text()
+    names = drawn(tmp_path, results)
+    assert names >= {"test_error", "adversarial_test_error", "attack_strength", "convergence"}
+    assert "constant,lower envelope,4," in (tmp_path / "slopes_digits_1v7.csv").read_text()
+    assert "killed" in (tmp_path / "failures.txt").read_text()
 
 
-def test_other_sweeps_get_no_extra_figure(tmp_path):
-    assert draw("sweep", [["model=svc"]], [outcome("svc")], tmp_path) == []
+def test_other_sweeps_get_no_figure_of_an_experiment(tmp_path):
+    names = drawn(tmp_path, [outcome("svc")])
+    assert not names & {"test_error", "adversarial_test_error", "attack_strength", "convergence"}
+
+
+def test_a_figure_that_fails_costs_only_itself(tmp_path, caplog, monkeypatch):
+    def broken(dataset, jobs):
+        raise IndexError("no such axis")
+
+    monkeypatch.setitem(sweep_figure.functions, "broken", broken)
+    names = drawn(tmp_path, [outcome("svc", test_error=[(1, 0.5), (2, 0.25)])])
+    assert "test_error" in names
+    assert "broken could not be drawn (IndexError: no such axis)" in caplog.text

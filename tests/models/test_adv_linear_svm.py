@@ -18,11 +18,11 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from models import AdvLinearSVM
-from models.adv_linear_svm import cv_scores
-from models.grid_columns import assign_folds
+from models.grid import CrossValidation
 from models.linear_columns import solve_columns
-from models.linear_path import solve
 from models.linear_problem import FreeRangeProblem, best_intercept
+from models.linear_solver import solve
+from models.threat_ball import Ball
 from oracles_linear import full_problem, objective
 
 
@@ -192,10 +192,12 @@ def sparse_images(n=400, d=100, seed=0):
 def test_cross_validation_of_all_columns_at_once_agrees_with_separate_fits(data):
     X, y = data()
     Cs = [1.0, 0.01, 8.0]
-    accuracy, certified = cv_scores(AdvLinearSVM(), X, y, Cs, folds=3, random_state=0, radius=0.3)
+    how = CrossValidation(3, "certified_accuracy", Ball(radius=0.3), 10**6)
+    found = AdvLinearSVM().cv_scores(X, y, {"C": Cs}, how)
+    accuracy, certified = found.accuracy, found.robust
     assert accuracy.shape == certified.shape == (3, 3)
     assert (certified <= accuracy).all()
-    numbers = assign_folds((y == y.max()).astype(int), 3, 0)
+    numbers = CrossValidation(3).assign((y == y.max()).astype(int))
     for place, C in enumerate(Cs):
         for fold in range(3):
             held_out = numbers == fold
@@ -211,8 +213,8 @@ def test_cross_validation_of_all_columns_at_once_agrees_with_separate_fits(data)
 @pytest.mark.parametrize("C_f", [0.0, 0.1, 1.0])
 def test_columns_reach_the_optimum_of_their_own_rows_within_the_proven_gap(attacked_class, fit_intercept, C_f):
     X, signs = blobs(n=150, d=8)
-    pull = np.where(attacked_rows(signs, attacked_class), C_f, 0.0)
-    problem = FreeRangeProblem(X, signs.astype(float), pull, X.min(0), X.max(0), 1.0, fit_intercept)
+    strength = np.where(attacked_rows(signs, attacked_class), C_f, 0.0)
+    problem = FreeRangeProblem(X, signs.astype(float), strength, X.min(0), X.max(0), 1.0, fit_intercept)
     trained = np.arange(150)[:, None] % 3 != np.array([0, 1, 2])
     Cs = np.array([0.05, 1.0, 20.0])
     found = solve_columns(problem, Cs, trained, tol=1e-3, max_iter=1000)
@@ -228,14 +230,16 @@ def test_columns_reach_the_optimum_of_their_own_rows_within_the_proven_gap(attac
 def test_tuning_reports_how_many_columns_are_done():
     X, y = digits()
     seen = []
-    cv_scores(AdvLinearSVM(), X, y, [0.1, 1.0], folds=2, observer=lambda *event: seen.append(event))
+    AdvLinearSVM().cv_scores(
+        X, y, {"C": [0.1, 1.0]}, CrossValidation(folds=2, observer=lambda *event: seen.append(event))
+    )
     assert seen[-1] == ("tune", 4, 4)
     assert all(0 <= done <= total == 4 for _, done, total in seen)
 
 
 def test_columns_of_data_without_variance_stay_finite():
-    accuracy, _ = cv_scores(AdvLinearSVM(), np.ones((20, 3)), np.arange(20) % 2, [0.1, 10.0], folds=2)
-    assert (accuracy == 0.5).all()
+    found = AdvLinearSVM().cv_scores(np.ones((20, 3)), np.arange(20) % 2, {"C": [0.1, 10.0]}, CrossValidation(folds=2))
+    assert (found.accuracy == 0.5).all()
 
 
 @pytest.mark.parametrize("model", [AdvLinearSVM(), AdvLinearSVM(attacked_class="both", fit_intercept=False)])

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import AdvSVM
+from models.batches import RowSource, shuffled_batches
 from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
 from models.expansions.base import negligible
 from models.kernels import KERNELS, RBF
-from models.rows import RowSource, shuffled_batches
-from models.training import Columns, train
-from oracles_models import kernel_matrix, naive_feature_training, naive_training
+from models.reference import algorithm1, doubly_stochastic
+from models.training import Columns, train_columns
+from oracles_models import kernel_matrix
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
 GAMMA = 2.0
@@ -35,7 +36,7 @@ def one_column(C=2.0, step=0.2, penalty=0.05, **settings):
 def fit(expansion, X, signs, batches, columns, where=None, **settings):
     where = space(X.shape[1]) if where is None else where
     live = expansion.begin(where, len(columns))
-    return live, train(live, RowSource(X, where.dtype), signs, batches, columns, **settings)
+    return live, train_columns(live, RowSource(X, where.dtype), signs, batches, columns, **settings)
 
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
@@ -48,9 +49,7 @@ def test_support_vectors_follow_the_naive_algorithm(kernel, proximal, diminishin
     columns = one_column(proximal=proximal, diminishing=diminishing)
     live, _ = fit(SupportVectors(), X, signs, batches, columns, space(kernel=kernel))
     K = kernel_matrix(kernel, X, X, GAMMA)
-    iterates = naive_training(
-        K, signs, batches, C=2.0, step=0.2, penalty=0.05, proximal=proximal, diminishing=diminishing
-    )
+    iterates = algorithm1(K, signs, batches, C=2.0, step=0.2, penalty=0.05, proximal=proximal, diminishing=diminishing)
     points = torch.from_numpy(X)
     np.testing.assert_allclose(live.scores(points)[:, 0], K @ iterates[-1], atol=1e-10)
     np.testing.assert_allclose(live.staged_scores(points), iterates @ K, atol=1e-10)
@@ -70,7 +69,7 @@ def test_random_features_follow_the_naive_algorithm(kernel, name):
         return np.sqrt(2 / 32) * block.angles(points, live.space.kernel.frequency_scale(GAMMA)).cos().numpy()
 
     gram = kernel_matrix(kernel, X, X, GAMMA)
-    scores, norm = naive_feature_training(features, gram, signs, batches, C=2.0, step=0.2, penalty=0.05)
+    scores, norm = doubly_stochastic(features, gram, signs, batches, C=2.0, step=0.2, penalty=0.05)
     np.testing.assert_allclose(live.scores(points)[:, 0], scores, atol=1e-9)
     assert record.norms[-1, 0] == pytest.approx(norm, rel=1e-9)
 
@@ -85,7 +84,7 @@ def test_norm_recursion_equals_the_gram_matrix_norm(seed, C, step, penalty):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_norm_in_blocks_is_that_of_the_whole_gram_matrix(kernel, monkeypatch):
-    monkeypatch.setattr("models.expansions.base.CHUNK", 1)
+    monkeypatch.setattr("models.distances.CHUNK", 1)
     X, signs = problem(n=900, seed=4)
     where = space(kernel=kernel)
     live, _ = fit(SupportVectors(), X, signs, shuffled_batches(900, 100, 1, 0), one_column(penalty=0.3), where)
@@ -160,7 +159,7 @@ def test_faded_support_vectors_leave_within_the_stated_bound():
     vectors, weights = live.live()
     assert len(vectors) < live.n_support / 2
     everything = torch.zeros(live.n_support, 1, dtype=torch.float64)
-    for members, coefficients, later in zip(live.members, live.coefficients, live.later_decays()):
+    for members, coefficients, later in zip(live.members, live.coefficients, live.term_factors()):
         everything.index_add_(0, members, coefficients * later)
     left_out = everything.abs().sum() - weights.abs().sum()
     assert 0 < left_out <= 2.0**-24 * everything.abs().sum()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.features import FeatureStream
+from models.expansions.random_features import FeatureStream
 from models.kernels import KERNELS
 from oracles_models import kernel_matrix
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from models import RBF, AdvSVM, DoublyStochastic, FixedFeatures, SupportVectors, grid_search
+from models.batches import RowSource, fold_batches
+from models.column_grid import LATE_ITERATES
 from models.expansions import KernelSpace
-from models.grid import FoldScores, _choose
-from models.grid_columns import LATE_ITERATES, assign_folds, cross_validate_columns, fold_batches
-from models.rows import RowSource
-from models.training import Columns, train
+from models.grid import CrossValidation, FoldScores, choose
+from models.threat_ball import Ball
+from models.training import Columns, train_columns
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
 every_model = pytest.mark.parametrize("expansion", EXPANSIONS, ids=lambda e: e.name)
@@ -22,13 +23,13 @@ def problem(n=203, d=5, seed=0):
 
 
 def scores_of(model, X, y, C, step, widths=None, folds=4, radius=None):
-    return cross_validate_columns(
-        model, X, y, C=C, step=step, widths=widths, folds=folds, radius=radius, seed=7, observer=None
-    )
+    axes = {"C": C, "step": step} | ({} if widths is None else {"width_scale": widths})
+    metric = "accuracy" if radius is None else "certified_accuracy"
+    return model.cv_scores(X, y, axes, CrossValidation(folds, metric, Ball(radius=radius or 0.0), random_state=7))
 
 
 def test_every_batch_takes_the_same_number_from_each_fold():
-    numbers = assign_folds(np.where(np.arange(500) % 2, 1.0, -1.0), 5, 0)
+    numbers = CrossValidation(5).assign(np.where(np.arange(500) % 2, 1.0, -1.0))
     batches = fold_batches(numbers, 40, 2, 0)
     assert all((np.bincount(numbers[batch], minlength=5) == 10).all() for batch in batches)
     for turn in (batches[:10], batches[10:]):
@@ -42,7 +43,7 @@ def test_a_column_equals_the_same_model_trained_alone(expansion, schedule, passe
     X, y = problem()
     model = AdvSVM(expansion=expansion, batch_size=30, schedule=schedule, passes=passes, kernel=RBF(gamma=2.0))
     together = scores_of(model, X, y, [0.5, 4.0], [0.1, 0.4])
-    numbers = assign_folds(y.astype(float), 4, 7)
+    numbers = CrossValidation(4, random_state=7).assign(y.astype(float))
     batches = fold_batches(numbers, 30, passes, 7)
     penalty = RBF().penalty(model.epsilon, 2.0)
     for place, setting in enumerate(together.settings):
@@ -57,8 +58,8 @@ def test_a_column_equals_the_same_model_trained_alone(expansion, schedule, passe
                 np.array([penalty]),
                 diminishing=schedule == "diminishing",
             )
-            train(alone, RowSource(X, where.dtype), y.astype(float), own_batches, one)
-            points = RowSource(X, where.dtype).front(np.flatnonzero(held_out)).X
+            train_columns(alone, RowSource(X, where.dtype), y.astype(float), own_batches, one)
+            points = RowSource(X, where.dtype).view(np.flatnonzero(held_out)).X
             late = alone.staged_scores(points)[-min(LATE_ITERATES, len(batches) // 4) :].numpy()
             assert together.accuracy[place, fold] == pytest.approx(np.mean((late > 0) == (y[held_out] > 0)), abs=1e-12)
 
@@ -67,7 +68,7 @@ def test_a_column_equals_the_same_model_trained_alone(expansion, schedule, passe
 def test_held_out_rows_never_teach_their_own_column(expansion):
     X, y = problem()
     model = AdvSVM(expansion=expansion, batch_size=30)
-    numbers = assign_folds(y.astype(float), 4, 7)
+    numbers = CrossValidation(4, random_state=7).assign(y.astype(float))
     flipped = np.where(numbers == 2, -y, y)
     honest = scores_of(model, X, y, [2.0], [0.25]).accuracy[0, 2]
     # Flipping the held-out labels must leave the model, hence the mirrored accuracy; folds are stratified by label, so
@@ -78,7 +79,7 @@ def test_held_out_rows_never_teach_their_own_column(expansion):
     for labels in (y, flipped):
         live = expansion.begin(where, 1)
         batches = fold_batches(numbers, 30, 1, 7)
-        record = train(
+        record = train_columns(
             live, RowSource(X, where.dtype), labels.astype(float), batches, columns, folds=numbers, keep_scores=1
         )
         scores.append(record.late_scores[0].numpy())
@@ -97,7 +98,7 @@ def test_widths_are_an_axis_of_the_grid(expansion):
     ]
     np.testing.assert_array_equal(both.accuracy, np.concatenate([part.accuracy for part in parts]))
     assert [s["width_scale"] for s in both.settings] == [1.0] * 4 + [8.0] * 4
-    result = grid_search(model, X, y, C=FEW, step=[0.1], widths=[1.0, 8.0], folds=3)
+    result = grid_search(model, X, y, C=FEW, step=[0.1], width=[1.0, 8.0], folds=3)
     assert set(result.best) == {"C", "step", "width_scale"}
 
 
@@ -127,8 +128,9 @@ def test_ties_go_to_accuracy_then_the_smaller_c_then_the_smaller_step():
     def best(accuracy, certified=None):
         settings = [{"C": c, "step": s} for c in (1.0, 2.0) for s in (0.5, 1.0)]
         spread = None if certified is None else np.repeat(np.array(certified)[:, None], 3, 1)
+        how = CrossValidation(metric="accuracy" if certified is None else "certified_accuracy")
         scores = FoldScores(settings, np.repeat(np.array(accuracy)[:, None], 3, 1), spread, np.zeros(4, dtype=bool))
-        return _choose(scores, {"C": [1.0, 2.0], "step": [0.5, 1.0]}, "accuracy", 0.5, []).best
+        return choose(scores, {"C": [1.0, 2.0], "step": [0.5, 1.0]}, how).best
 
     assert best([0.9, 0.9, 0.9, 0.9]) == {"C": 1.0, "step": 0.5}
     assert best([0.8, 0.9, 0.9, 0.9]) == {"C": 1.0, "step": 1.0}
@@ -141,15 +143,15 @@ def test_selection_by_certified_accuracy_agrees_with_the_models_own_certificates
     model = AdvSVM(expansion=expansion, batch_size=40, epsilon=0.0, kernel=RBF(width_scale=1.0))
     radius = 0.05
     found = scores_of(model, X, y, [0.5, 4.0], [0.1], folds=2, radius=radius)
-    assert (found.certified <= found.accuracy + 0.05).all()
-    numbers = assign_folds(y.astype(float), 2, 7)
+    assert (found.robust <= found.accuracy + 0.05).all()
+    numbers = CrossValidation(2, random_state=7).assign(y.astype(float))
     for place, setting in enumerate(found.settings):
         for fold in range(2):
             alone = AdvSVM(expansion=expansion, batch_size=40, epsilon=0.0, kernel=model.kernel, random_state=7)
             alone.set_params(**setting).fit(X[numbers != fold], y[numbers != fold])
             radii = alone.certified_radius(X[numbers == fold], y[numbers == fold])
             # Other batches, another model of the same kind: the same neighbourhood, not the same number.
-            assert found.certified[place, fold] == pytest.approx(np.mean(radii >= radius), abs=0.25)
+            assert found.robust[place, fold] == pytest.approx(np.mean(radii >= radius), abs=0.25)
 
 
 def test_a_radius_out_of_reach_is_reported_and_accuracy_decides():
@@ -163,7 +165,7 @@ def test_a_radius_out_of_reach_is_reported_and_accuracy_decides():
 def test_a_batch_larger_than_a_training_part_is_that_part():
     X, y = problem(n=60)
     with pytest.warns(UserWarning, match="batch_size=500 is larger"):
-        grid_search(AdvSVM(expansion="support_vectors"), X, y, C=[1.0], step=[0.1], folds=3)
+        grid_search(AdvSVM(expansion="support_vectors", batch_size=500), X, y, C=[1.0], step=[0.1], folds=3)
 
 
 def test_observers_follow_the_tuning_and_the_model_is_left_alone():

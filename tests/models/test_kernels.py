@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.kernels import KERNELS, RBF, Laplacian, kernel_from_dict, median_distance, squared_distances
+from models.distances import squared_distances
+from models.kernels import KERNELS, RBF, Kernel, Laplacian, median_distance
 from oracles_models import kernel_matrix
 
 KERNEL_NAMES = sorted(KERNELS)
@@ -97,4 +98,4 @@ def test_impossible_widths_are_refused(settings):
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_kernels_survive_json(name):
     kernel = KERNELS[name](width_scale=2.5)
-    assert kernel_from_dict(kernel.to_dict()) == kernel
+    assert Kernel.from_dict(kernel.to_dict()) == kernel

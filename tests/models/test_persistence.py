@@ -1,12 +1,16 @@
 """Model files: what is saved comes back bit for bit, and what is not whole is refused by name."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from models import AdvLinearSVM, AdvSVM, KernelSVC, load, save
+from models.persistence import _checksum
 
 MODELS = {
     "linear": lambda: AdvLinearSVM(C=0.5, box=(0.0, 1.0)),
@@ -134,6 +138,48 @@ def test_only_known_classes_are_ever_built(saved):
     (saved / "model.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match=r"model\.json holds a 'os\.system'"):
         load(saved)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def _places(node, path=()):
+    yield path
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from _places(value, (*path, key))
+
+
+@pytest.fixture(scope="module")
+def crafted(tmp_path_factory):
+    X, y = data()
+    folders = {}
+    for name, make in MODELS.items():
+        folders[name] = tmp_path_factory.mktemp(name)
+        save(make().fit(X, y), folders[name])
+    return {name: (folder, json.loads((folder / "model.json").read_text())) for name, folder in folders.items()}
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(random=st.randoms(use_true_random=False), value=JSON, remove=st.booleans(), name=st.sampled_from(list(MODELS)))
+def test_a_document_made_by_hand_is_refused_as_documented(crafted, random, value, remove, name):
+    """With a right checksum: whoever writes the document can compute it."""
+    folder, document = crafted[name]
+    body = json.loads(json.dumps({key: part for key, part in document.items() if key != "checksum"}))
+    *home, last = random.choice([path for path in _places(body) if path])
+    node = body
+    for key in home:
+        node = node[key]
+    if remove:
+        del node[last]
+    else:
+        node[last] = value
+    (folder / "model.json").write_text(json.dumps({**body, "checksum": _checksum(json.loads(json.dumps(body)))}))
+    with suppress(ValueError):  # or a model, where the change does not matter
+        load(folder)
 
 
 def test_unknown_objects_are_not_saved(tmp_path):

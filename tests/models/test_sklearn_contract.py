@@ -27,9 +27,12 @@ def digits(classes=(1, 7)):
 @every_model
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_scikit_learns_own_checks_pass(expansion, kernel):
+    # On scikit-learn's blobs the default ε' of the Laplacian outweighs the labels, and the model says so; one iteration
+    # on all rows used to hide that.
+    epsilon = 0.0 if kernel == "laplacian" else 8 / 255
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(AdvSVM(expansion=expansion, kernel=kernel), on_skip=None)
+        results = check_estimator(AdvSVM(expansion=expansion, kernel=kernel, epsilon=epsilon), on_skip=None)
     assert [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")] == []
 
 

@@ -14,8 +14,8 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from models import RBF, KernelSVC
-from models.grid_columns import assign_folds
-from models.svc import cv_scores
+from models.grid import CrossValidation
+from models.threat_ball import Ball
 from oracles_certificates import lowest_margin
 
 
@@ -107,9 +107,10 @@ def test_the_sharp_bound_beats_the_papers_by_far():
 def test_cross_validation_on_one_kernel_matrix_equals_separate_fits():
     X, y = digits((3, 8))
     Cs = [0.1, 1.0, 10.0]
-    accuracy, certified = cv_scores(KernelSVC(), X, y, Cs, folds=3, random_state=1, radius=0.2)
+    found = KernelSVC().cv_scores(X, y, {"C": Cs}, CrossValidation(3, "certified_accuracy", Ball(radius=0.2), 10**6, 1))
+    accuracy, certified = found.accuracy, found.robust
     gamma = RBF().resolve_gamma(X, 0)
-    numbers = assign_folds((y == 8).astype(int), 3, 1)
+    numbers = CrossValidation(3, random_state=1).assign((y == 8).astype(int))
     for place, C in enumerate(Cs):
         for fold in range(3):
             train, test = numbers != fold, numbers == fold

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 TYPOS = {
@@ -54,3 +56,13 @@ def test_a_broken_database_is_one_line(run_cli, tmp_path):
     done = run_cli("tune=none")
     assert done.returncode == 1
     assert "is not a readable database" in done.stderr
+
+
+def test_a_job_returns_the_metric_that_a_sweeper_optimises(composed):
+    from pipeline.job import Outcome
+    from pipeline.run import objective
+
+    done = Outcome("finished", {}, metrics={"robust_accuracy": 0.75})
+    assert objective(composed(), done) == {"status": "finished"}
+    assert objective(composed("objective=robust_accuracy"), done) == 0.75
+    assert math.isnan(objective(composed("objective=robust_accuracy"), Outcome("failed", {})))

@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 from hydra.utils import get_class
-from omegaconf import OmegaConf
 
 from pipeline.errors import UserError
 from pipeline.paths import conf_dir
+from pipeline.schema import NOT_SETTINGS, constructor
 from pipeline.stages.build import build
-from pipeline.validation import validate
+from pipeline.validation import check_by_building, validate
 
 GROUPS = ("dataset", "model", "attack", "tune", "tracking", "experiment", "model/kernel", "model/expansion")
 CHOICES = [(group, file.stem) for group in GROUPS for file in sorted((conf_dir() / group).glob("*.yaml"))]
@@ -19,49 +19,49 @@ LABELS = {"name", "_target_"}
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
-def test_every_choice_of_every_group_composes_and_validates(composed, group, choice):
-    extra = ["tracking.uri=http://127.0.0.1:1"] if choice == "server" else []
-    validate(composed(f"{group}={choice}", *extra))
+def test_every_choice_of_every_group_composes_and_validates(composed, tmp_path, group, choice):
+    (tmp_path / "model.json").touch()
+    extra = {"server": ["tracking.uri=http://127.0.0.1:1"], "fitted": [f"model.path={tmp_path}"]}
+    validate(composed(f"{group}={choice}", *extra.get(choice, [])))
 
 
-@pytest.mark.parametrize("choice", [c for g, c in CHOICES if g == "model"])
-def test_model_settings_are_the_constructors_arguments(composed, choice):
-    model = composed(f"model={choice}").model
-    arguments = set(inspect.signature(get_class(model._target_)).parameters)
-    assert set(model) - LABELS <= arguments
-    assert build(model, random_state=3) is not None
+@pytest.mark.parametrize(("group", "choice"), [(g, c) for g, c in CHOICES if g in ("model", "attack")])
+def test_settings_are_the_constructors_arguments(composed, group, choice):
+    settings = composed(f"{group}={choice}", *(["model.path=model.skops"] if choice == "fitted" else []))[group]
+    arguments = inspect.signature(get_class(settings._target_)).parameters
+    assert set(arguments) - set(NOT_SETTINGS) == set(settings) - LABELS
+    assert build(settings, random_state=3) is not None
 
 
-@pytest.mark.parametrize("choice", [c for g, c in CHOICES if g == "attack"])
-def test_attack_settings_are_the_constructors_arguments(composed, choice):
-    attack = composed(f"attack={choice}").attack
-    arguments = set(inspect.signature(get_class(attack._target_)).parameters)
-    assert set(attack) - LABELS <= arguments
-    assert build(attack, random_state=3) is not None
-
-
-@pytest.mark.parametrize("choice", ["none", "fgsm", "pgd", "cw", "zoo"])
-def test_attack_defaults_in_yaml_are_the_library_defaults(composed, choice):
-    settings = OmegaConf.to_container(composed(f"attack={choice}").attack)
-    defaults = inspect.signature(get_class(settings["_target_"])).parameters
-    for name in set(settings) - LABELS:
-        assert settings[name] == pytest.approx(defaults[name].default), name
+@pytest.mark.parametrize("target", ["attacks.PGD", "attacks.ZOO", "models.AdvSVM", "models.KernelSVC", "models.RBF"])
+def test_the_defaults_read_from_the_text_are_those_of_the_running_code(target):
+    settings = constructor(target)
+    for name, parameter in inspect.signature(get_class(target)).parameters.items():
+        if name not in NOT_SETTINGS:
+            assert settings[name] == parameter.default, name
 
 
 OUT_OF_RANGE = {
+    "model.batch_size=many": "model.batch_size must be a whole number or auto",
     "model.C=-1": "model.C must be greater than 0",
     "model.C=nan": "model.C must be a finite number",
     "model.step=0": "model.step must be greater than 0",
     "model.epsilon=-0.1": "model.epsilon must be at least 0",
     "model.batch_size=0": "model.batch_size must be at least 1",
     "model.schedule=konstant": "did you mean constant",
-    "model.kernel.width_scale=0": "model.kernel.width_scale must be greater than 0",
-    "attack.epsilon=-1": "attack.epsilon must be at least 0",
-    "attack.steps=0": "attack.steps must be at least 1",
+    "model.kernel.width_scale=0": "model.kernel.width_scale must be positive, got 0",
+    "attack.epsilon=-1": "attack.epsilon must be a finite number >= 0, got -1",
+    "attack.steps=0": "attack.steps must be an integer >= 1, got 0",
     "seed=-1": "seed must be at least 0",
     "tune.C=[]": "tune.C must list at least one value",
     "tune.step=[1,-2]": "tune.step must hold numbers greater than 0",
     "tune.folds=1": "tune.folds must be at least 2",
+    "tune.epsilon=[-1]": "tune.epsilon must hold numbers at least 0",
+    "tune.C_f=[0,2]": "tune.C_f must hold numbers at most 1",
+    "tune.n_features=[0]": "tune.n_features must hold numbers greater than 0",
+    "tune.metric=robust": "tune.metric must be one of accuracy, certified_accuracy, robust_accuracy",
+    "tune.radius=1": "tune.radius: tuning by accuracy knows no threat",
+    "tune.within=2": "tune.within must be at most 1",
     "evaluation.max_attacked=0": "evaluation.max_attacked must be at least 1",
     "evaluation.certified_radius=-1": "evaluation.certified_radius must be at least 0",
     "compute.threads=0": "compute.threads must be at least 1",
@@ -72,5 +72,20 @@ OUT_OF_RANGE = {
 
 @pytest.mark.parametrize(("override", "message"), OUT_OF_RANGE.items(), ids=OUT_OF_RANGE)
 def test_a_value_out_of_range_is_named(composed, override, message):
+    cfg = composed(override)
+
+    def check() -> None:
+        validate(cfg)
+        check_by_building(cfg)
+
     with pytest.raises(UserError, match=message):
-        validate(composed(override))
+        check()
+
+
+def test_the_optimum_s_solver_is_an_extra_and_asked_for_before_a_run(composed, monkeypatch):
+    import importlib.util
+
+    validate(composed("evaluation.convergence=true"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"evaluation\.convergence needs cvxpy: pip install 'advsvm\[convergence\]'"):
+        validate(composed("evaluation.convergence=true"))

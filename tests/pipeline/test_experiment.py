@@ -15,6 +15,8 @@ METRICS = [
     "clean_accuracy",
     "robust_accuracy",
     "certified_accuracy",
+    "undecided",
+    "clean_accuracy_attacked",
     "attack_success_rate",
     "distortion_l2_median",
     "distortion_l2_mean",
@@ -95,17 +97,36 @@ def test_a_run_has_the_contracts_params_and_tags(experiments):
         )
         assert {"run_signature", "dataset", "model", "attack", "seed", "stage_reuse", "host"} <= set(run_.data.tags)
         name = f"{run_.data.tags['model']} · {run_.data.tags['attack']} · digits_1v7 · seed 0"
-        assert run_.info.run_name == name
+        assert run_.info.run_name == f"{name} · max_train=150 · max_attacked=12"
         assert "mlflow.note.content" in run_.data.tags
         assert run_.inputs.dataset_inputs[0].dataset.name == "digits_1v7"
     assert len({r.data.tags["run_signature"] for r in experiments}) == 4
+
+
+def test_certified_and_attacked_accuracy_are_in_one_threat_over_the_same_rows(client, experiments):
+    for run_ in experiments:
+        m, params = run_.data.metrics, run_.data.params
+        unbounded = run_.data.tags["attack"] == "zoo"
+        upper = m["accuracy_at_l2_cap" if unbounded else "robust_accuracy"]
+        assert m["certified_accuracy"] + m["undecided"] == pytest.approx(upper, abs=1e-5)
+        assert m["certified_accuracy"] <= upper <= m["clean_accuracy_attacked"] + 1e-9
+        assert params["threat.norm"] == ("l2" if unbounded else "linf")
+        assert float(params["threat.epsilon"]) == float(params["evaluation.l2_cap" if unbounded else "attack.epsilon"])
+        stored = np.load(client.download_artifacts(run_.info.run_id, "certificates/points.npz"), allow_pickle=False)
+        assert np.mean(stored["state"] == "certified") == pytest.approx(m["certified_accuracy"], abs=1e-5)
+        note = run_.data.tags["mlflow.note.content"]
+        assert ("certified within L2 0.5 (the cap)" if unbounded else "certified within L∞ 0.0625") in note
+        # An attack without a bound breaks everything in the end: that is not a bound on anything.
+        known = upper, m["certified_accuracy"], m["undecided"]
+        assert f"| {m['robust_accuracy']:.2%} |" not in note or m["robust_accuracy"] in known
 
 
 def test_curves_are_stepped_metrics(client, experiments):
     for run_ in experiments:
         for name in ("test_error", "adversarial_test_error"):
             points = client.get_metric_history(run_.info.run_id, name)
-            assert [p.step for p in points] == list(range(1, 16)), name
+            assert [p.step for p in points] == list(range(1, len(points) + 1)), name
+            assert len(points) >= 100, name  # what small data gets unless its passes are set
 
 
 def test_a_run_has_the_contracts_artifacts(client, experiments):
@@ -120,7 +141,12 @@ def test_a_run_has_the_contracts_artifacts(client, experiments):
 
         walk(None)
         assert {"config/config.yaml", "config/overrides.yaml", "tuning/cv_results.csv", "checks.json"} <= names
-        assert {"adversarial/examples.npz", "certificates/radii.npz", "model/MLmodel"} <= names
+        assert {
+            "adversarial/examples.npz",
+            "certificates/radii.npz",
+            "certificates/points.npz",
+            "model/MLmodel",
+        } <= names
         assert {"figures/training_curve.png", "figures/tuning.png", "figures/gallery.png"} <= names
         assert not [n for n in names if n.endswith((".pkl", ".pickle", ".joblib", ".pt"))]
 
@@ -161,6 +187,37 @@ def test_the_same_command_again_reuses_every_run_and_says_so(swept, client, runs
     assert _table(again.stdout) == _table(first.stdout)
     after = client.search_runs([runs[0].info.experiment_id])
     assert {r.info.run_id for r in after} == {r.info.run_id for r in runs}
+
+
+def test_what_is_read_without_mlflow_is_what_mlflow_says(swept, client, experiments):
+    from types import SimpleNamespace
+
+    from pipeline.tracking.runs import find_finished, look_up
+
+    database = swept[0] / "mlruns" / "mlflow.db"
+    for one in experiments:
+        store = SimpleNamespace(client=client, experiment_id=one.info.experiment_id)
+        signature = one.data.tags["run_signature"]
+        found = look_up(database, "advsvm", signature, lambda name: name == "test_error")
+        assert found == find_finished(store, signature, lambda name: name == "test_error")
+        assert found is not None
+        assert len(found.curves["test_error"]) > 1
+        assert look_up(database, "another", signature, bool) is None
+    assert look_up(database, "advsvm", "0" * 40, bool) is None
+
+
+def test_a_reused_job_answers_without_the_slow_libraries(swept, runs):
+    settings = ["model=adv_svm_c", *(a for a in SWEEP if a.startswith(("dataset", "eval")))]
+    code = (
+        "import sys; from pipeline.run import main\n"
+        "try: main()\n"
+        "finally: print(sorted({'torch', 'mlflow', 'sklearn', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *settings], cwd=swept[0], capture_output=True, text=True, timeout=120
+    )
+    assert "reused run" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_rerun_on_request_repeats_a_finished_run_with_the_same_numbers(swept, client, experiments):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from pipeline.stages.keys import code_version
-from pipeline.stages.plan import attack_label, plan
+from pipeline.identity import attack_label
+from pipeline.stages.experiment import Experiment
 
 DATA = "0" * 64
 STAGES = ("tune", "train", "attack", "evaluate")
+
+
+def keys(cfg, fingerprint: str) -> SimpleNamespace:
+    return SimpleNamespace(**Experiment.of(cfg, fingerprint).entries)
+
+
 # Override → the first stage whose key it changes; None: no stage.
 FIRST_CHANGED = {
     "attack=fgsm": "attack",
@@ -33,7 +41,7 @@ FIRST_CHANGED = {
 
 @pytest.mark.parametrize(("override", "first"), FIRST_CHANGED.items(), ids=FIRST_CHANGED)
 def test_a_setting_changes_the_keys_from_its_own_stage_on(composed, override, first):
-    before, after = plan(composed(), DATA), plan(composed(override), DATA)
+    before, after = keys(composed(), DATA), keys(composed(override), DATA)
     same = [getattr(before, stage) == getattr(after, stage) for stage in STAGES]
     cut = STAGES.index(first) if first else len(STAGES)
     assert same == [True] * cut + [False] * (len(STAGES) - cut)
@@ -41,44 +49,27 @@ def test_a_setting_changes_the_keys_from_its_own_stage_on(composed, override, fi
 
 @pytest.mark.parametrize(("override", "first"), FIRST_CHANGED.items(), ids=FIRST_CHANGED)
 def test_certificates_belong_to_the_model_and_not_to_the_attack(composed, override, first):
-    before, after = plan(composed(), DATA), plan(composed(override), DATA)
+    before, after = keys(composed(), DATA), keys(composed(override), DATA)
     assert (before.certify == after.certify) == (before.train == after.train)
 
 
 def test_without_checks_the_certificates_are_another_stage(composed):
-    assert plan(composed(), DATA).certify != plan(composed("checks=off"), DATA).certify
+    assert keys(composed(), DATA).certify != keys(composed("checks=off"), DATA).certify
 
 
 def test_other_data_is_another_experiment(composed):
-    before, after = plan(composed(), DATA), plan(composed(), "1" * 64)
+    before, after = keys(composed(), DATA), keys(composed(), "1" * 64)
     assert all(getattr(before, stage) != getattr(after, stage) for stage in STAGES)
 
 
 def test_without_tuning_c_is_part_of_the_identity(composed):
-    one, other = plan(composed("tune=none"), DATA), plan(composed("tune=none", "model.C=3"), DATA)
+    one, other = keys(composed("tune=none"), DATA), keys(composed("tune=none", "model.C=3"), DATA)
     assert one.train != other.train
 
 
 def test_natural_is_adv_svm_d_without_epsilon(composed):
-    assert plan(composed("model=natural"), DATA) == plan(composed("model=adv_svm_d", "model.epsilon=0"), DATA)
+    assert keys(composed("model=natural"), DATA) == keys(composed("model=adv_svm_d", "model.epsilon=0"), DATA)
 
 
 def test_a_transferred_attack_says_where_its_examples_come_from(composed):
     assert attack_label(composed("model@surrogate=natural")) == "pgd from natural"
-
-
-def test_comments_and_docstrings_do_not_count_as_code(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    texts = {
-        "same_a": '"""One."""\n\n\ndef f(x):\n    """Doc."""\n    return x + 1  # why\n',
-        "same_b": "def f(x):\n    return x + 1\n",
-        "other": "def f(x):\n    return x + 2\n",
-    }
-    versions = {}
-    for name, text in texts.items():
-        package = tmp_path / name
-        package.mkdir()
-        (package / "__init__.py").write_text(text)
-        versions[name] = code_version(name)
-    assert versions["other"] != versions["same_b"]
-    assert versions["same_a"] == versions["same_b"]

@@ -39,5 +39,5 @@ def report(invented: TrackingStore, tmp_path_factory: pytest.TempPathFactory) ->
     (output / "docs").mkdir()
     (output / "docs" / "reading.md").write_text("## Reading\n\nA hand-written sentence.\n")
     docs = output / "docs" / "results.md"
-    main(["--folder", str(invented.folder), "--name", "trial", "--output", str(output), "--docs", str(docs)])
+    main([f"tracking.folder={invented.folder}", "name=trial", f"output={output}", f"docs={docs}"])
     return output / "trial"

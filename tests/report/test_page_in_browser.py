@@ -13,6 +13,7 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 PHONE, DESK = 400, 1300
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,22 @@ def test_dark_page_is_dark(browser: Browser, report: Path) -> None:
         grounds.append(browser.run("return getComputedStyle(document.body).backgroundColor"))
     assert grounds == ["rgb(255, 255, 255)", "rgb(15, 18, 21)"]
     assert "-dark" not in browser.run("return document.images[0].src.slice(0, 40)")
+
+
+GITHUB = (
+    "body{margin:0;font:16px/1.5 system-ui,sans-serif} main{width:980px;margin:auto} table{border-collapse:collapse}"
+    "th,td{border:1px solid;padding:6px 13px} img{max-width:100%}"
+)
+
+
+@pytest.mark.parametrize("page", ["results.md", *sorted(f"results/{p.name}" for p in (DOCS / "results").glob("*.md"))])
+def test_no_table_of_the_docs_is_wider_than_a_page_at_1280(browser: Browser, page: str, tmp_path: Path) -> None:
+    """As a code host shows them: 980 px for the text beside its own column."""
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark").enable("table").render((DOCS / page).read_text())
+    (tmp_path / "page.html").write_text(f"<meta charset=utf-8><style>{GITHUB}</style><main>{body}</main>")
+    browser.open(tmp_path / "page.html", width=1280)
+    widths = browser.run("return [...document.querySelectorAll('table')].map(t => t.offsetWidth)")
+    assert widths
+    assert max(widths) <= 980

@@ -31,7 +31,7 @@ def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_p
     store = open_store(OmegaConf.create(tracking))
     for attack in ("none", "cw"):
         add_run(store, "dataset=mnist_1v7", "model=adv_svm_c", f"attack={attack}")
-    main(["--tracking-uri", server, "--folder", str(tmp_path / "local"), "--output", str(tmp_path / "reports")])
+    main([f"tracking.uri={server}", f"tracking.folder={tmp_path / 'local'}", f"output={tmp_path / 'reports'}"])
     names = [path.name for path in (tmp_path / "reports" / "all" / "figures").iterdir()]
     assert any(name.endswith("gallery.png") for name in names)
     assert any(name.endswith("brackets.png") for name in names)
@@ -41,7 +41,5 @@ def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_p
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(SystemExit) as stop:
-        main(["--tracking-uri", address, "--output", str(tmp_path)])
-    assert stop.value.code == 1
+    assert main([f"tracking.uri={address}", f"output={tmp_path}"]) == 1
     assert address in capsys.readouterr().err

@@ -40,7 +40,7 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_the_runs_table_shows_models_attacks_and_accuracies(ui: str) -> None:
     with Browser() as browser:
         browser.open(table_link(ui, "1"), width=1900, height=1000)
-        wanted = ("robust_accuracy", "clean_accuracy", "certified_accuracy", "adv_svm_c", "pgd", "summary")
+        wanted = ("clean", "certified", "attacked", "undecided", "adv_svm_c", "pgd", "summary")
         text = ""
         for _ in range(120):
             text = browser.run("return document.body.innerText")

@@ -23,9 +23,12 @@ def test_another_training_radius_is_another_row() -> None:
 
 def test_another_budget_is_another_cell_and_not_the_papers() -> None:
     runs = [
-        invented_run("attack=pgd", robust_accuracy=0.9),
-        invented_run("attack=pgd", "attack.epsilon=0.1", robust_accuracy=0.1),
-        invented_run("attack=pgd", robust_accuracy=0.5, n_attacked=7),
+        invented_run("dataset=mnist_1v7", "attack=pgd", *more, **metrics)
+        for more, metrics in (
+            ((), {"robust_accuracy": 0.9}),
+            (("attack.epsilon=0.1",), {"robust_accuracy": 0.1}),
+            ((), {"robust_accuracy": 0.5, "n_attacked": 7}),
+        )
     ]
     (section,) = sections_of(runs)
     (row,) = section.rows

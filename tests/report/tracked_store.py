@@ -15,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline import schema
 from pipeline.cores import available_cores
+from pipeline.identity import run_name
 from pipeline.paths import conf_dir
 from pipeline.report.tracked import TrackedRun
 from pipeline.tracking import runs
 from pipeline.tracking.bundle import RunBundle, upload
-from pipeline.tracking.record import flat_params, identity_tags, run_name
+from pipeline.tracking.record import flat_params, identity_tags
 from pipeline.tracking.store import TrackingStore, open_store
 
 N_TEST, SIDE = 40, 28
@@ -87,7 +88,12 @@ def invented_run(*overrides: str, started: int = 0, **metrics: float) -> Tracked
 
 def _params(cfg: DictConfig) -> dict[str, str]:
     best = {"C": 8.0, "step": 0.125} if cfg.tune.enabled else {}
-    results: Any = SimpleNamespace(tuned=SimpleNamespace(best=best))
+    verdicts = SimpleNamespace(norm="linf", epsilon=8 / 255, attacked=cfg.attack.name != "none")
+    results: Any = SimpleNamespace(
+        tuned=SimpleNamespace(best=best),
+        trained=SimpleNamespace(model=SimpleNamespace(gamma_=0.01 + 0.001 * cfg.seed)),
+        evaluated=SimpleNamespace(verdicts=verdicts),
+    )
     return flat_params(cfg, results)
 
 
@@ -119,6 +125,7 @@ def _metrics(cfg: DictConfig, arrays: dict[str, np.ndarray]) -> dict[str, float]
         "robust_accuracy": float(np.mean(~arrays["success"])),
         "accuracy_at_l2_cap": float(np.mean(~within)),
         "certified_accuracy": 0.5,
+        "undecided": 0.2,
         "attack_success_rate": float(np.mean(arrays["success"])),
         "distortion_l2_median": float(np.median(arrays["distortion_l2"])),
         "queries_mean": 100.0,
@@ -134,7 +141,10 @@ def _write_files(folder: Path, cfg: DictConfig, arrays: dict[str, np.ndarray], c
     for name in ("adversarial", "certificates", "tuning"):
         (folder / name).mkdir(parents=True)
     np.savez_compressed(folder / "adversarial" / "examples.npz", **arrays)
-    np.savez_compressed(folder / "certificates" / "radii.npz", radii=np.linspace(0, 0.6, N_TEST))
+    np.savez_compressed(
+        folder / "certificates" / "radii.npz", radii=np.linspace(0, 0.6, N_TEST),
+        bracket_rows=arrays["test_rows"], bracket_nearest=np.where(arrays["success"], arrays["distortion_l2"], np.inf),
+    )  # fmt: skip
     said = [{"id": k, "status": v, "message": f"{k} says why", "evidence": {}} for k, v in checks.items()]
     (folder / "checks.json").write_text(json.dumps(said))
     with (folder / "tuning" / "cv_results.csv").open("w", newline="") as stream:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tracking.store import masked, take_credentials, without_credentials
+from pipeline.errors import UserError
+from pipeline.tracking.credentials import masked, take_credentials, without_credentials
 
 SECRET = "hunter2-correct-horse"
 ROOT = Path(__file__).parents[2]
@@ -43,13 +44,36 @@ def test_credentials_move_from_the_address_to_mlflow_s_variables() -> None:
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "p@ss"
 
 
+LOGIN = f"ann:{SECRET}@"
+ARGUMENTS = {
+    f"tracking.uri=https://{LOGIN}h": "tracking.uri=https://h",
+    f"tracking.uri='https://{LOGIN}h'": "tracking.uri='https://h'",
+    f'tracking.uri="HTTP://{LOGIN}h:5000/x"': 'tracking.uri="http://h:5000/x"',
+    f"+tracking.uri= http://{LOGIN}h": "+tracking.uri= http://h",
+    f"tracking={{name:server,uri:http://{LOGIN}h}}": "tracking={name:server,uri:http://h}",
+    f"tracking.uri=http://{LOGIN}a,http://{LOGIN}b": "tracking.uri=http://a,http://b",
+    f"tracking.uri=http://ann:@/{SECRET}@h": "tracking.uri=http://h",
+    f"tracking.uri=postgresql+psycopg://{LOGIN}h/db": "tracking.uri=postgresql+psycopg://h/db",
+    f"notes=see ftp://{LOGIN}h and s3://{SECRET}@h": "notes=see ftp://h and s3://h",
+    "tracking.uri=http://h:5000/a@b": "tracking.uri=http://h:5000/a@b",
+    "notes=mail ann@h about http://h/x": "notes=mail ann@h about http://h/x",
+}
+
+
 @pytest.mark.usefixtures("clean_environment")
-@pytest.mark.parametrize("quote", ["", "'", '"'])
-def test_arguments_lose_their_password(quote: str) -> None:
-    assert without_credentials(f"tracking.uri={quote}https://ann:{SECRET}@h{quote}") == (
-        f"tracking.uri={quote}https://h{quote}"
-    )
-    assert without_credentials("notes=http://a:b@c") == "notes=http://a:b@c"
+@pytest.mark.parametrize(("given", "shown"), ARGUMENTS.items(), ids=range(len(ARGUMENTS)))
+def test_arguments_lose_their_password(given: str, shown: str) -> None:
+    assert without_credentials(given) == shown
+    to_server = given.lstrip("+").startswith("tracking") and "http" in given.lower() and SECRET in given
+    assert (os.environ.get("MLFLOW_TRACKING_USERNAME") == "ann") == to_server
+    assert (SECRET in os.environ.get("MLFLOW_TRACKING_PASSWORD", "")) == to_server
+
+
+@pytest.mark.usefixtures("clean_environment")
+def test_one_servers_password_is_not_sent_to_another() -> None:
+    with pytest.raises(UserError, match="different logins") as refusal:
+        without_credentials(f"tracking.uri=http://{LOGIN}a,http://bob:x@b")
+    assert SECRET not in str(refusal.value)
 
 
 @pytest.mark.parametrize("mode", [[], ["-m", "seed=0,1"]], ids=["run", "sweep"])
@@ -57,7 +81,9 @@ def test_a_refused_server_s_password_is_written_nowhere(run_cli: Callable, tmp_p
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    result = run_cli(*mode, "tracking=server", f"tracking.uri=http://ann:{SECRET}@127.0.0.1:{port}", "tune=none")
+    uri = f" HTTP://ann:{SECRET}@127.0.0.1:{port}"
+    notes = f"notes='of postgresql://ann:{SECRET}@h/db'"
+    result = run_cli(*mode, "tracking=server", f"tracking.uri={uri}", notes, "tune=none")
     assert result.returncode == 1
     assert "tracking.uri: no MLflow server answers" in result.stderr
     assert SECRET not in result.stdout + result.stderr

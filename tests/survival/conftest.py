@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-_PRELOAD = ["torch", "mlflow", "mlflow.pyfunc", "sqlalchemy", "matplotlib.pyplot", "seaborn", "pipeline.run"]
+_PRELOAD = ["torch", "mlflow", "mlflow.pyfunc", "sqlalchemy", "matplotlib.pyplot", "matplotlib", "pipeline.run"]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,40 @@ def test_a_run_left_by_a_killed_process_is_marked_at_the_next_start(tmp_path: Pa
     output, _ = again.communicate(timeout=60)
     assert "Traceback" not in output
     assert [run["status"] for run in experiments(tmp_path)] == ["KILLED", "KILLED"]
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGQUIT], [signal.SIGINT] * 5], ids=str)
+def test_whatever_stops_a_run_it_ends_as_killed(tmp_path: Path, signals: list[signal.Signals]) -> None:
+    victim = _start(tmp_path, "attack._target_=faults.Slow")
+    wait_until(lambda: experiments(tmp_path), 120, "the run")
+    for number in signals:
+        victim.send_signal(number)
+        time.sleep(0.05)
+    output, _ = victim.communicate(timeout=60)
+    assert victim.returncode == 130, output
+    assert "Traceback" not in output
+    assert [run["status"] for run in experiments(tmp_path)] == ["KILLED"]
+
+
+def test_a_cancelled_driver_takes_its_workers_with_it_and_writes_the_summary(tmp_path: Path) -> None:
+    sweep = _start(tmp_path, "-m", "hydra/launcher=joblib", "attack._target_=faults.Slow", "seed=0,1,2,3")
+    wait_until(lambda: len(experiments(tmp_path)) >= 2, 180, "two running jobs")
+    sweep.send_signal(signal.SIGTERM)
+    output, _ = sweep.communicate(timeout=100)  # as long as a worker lives, it holds the pipe open
+    assert sweep.returncode == 130, output
+    assert "Traceback" not in output
+    assert "4 jobs: 4 failed" in output
+    assert {run["status"] for run in experiments(tmp_path)} == {"KILLED"}
+    (summary,) = tracked(tmp_path, role="summary")
+    assert summary["status"] == "FAILED"
+
+
+def test_a_run_of_a_killed_process_is_put_right_by_any_other_job(tmp_path: Path) -> None:
+    victim = _start(tmp_path, "attack._target_=faults.Slow")
+    wait_until(lambda: experiments(tmp_path), 120, "the run")
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.wait()
+    other = _start(tmp_path, "attack=fgsm", "seed=1")
+    output, _ = other.communicate(timeout=120)
+    assert other.returncode == 0, output
+    assert sorted(run["status"] for run in experiments(tmp_path)) == ["FINISHED", "KILLED"]

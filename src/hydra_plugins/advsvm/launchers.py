@@ -25,6 +25,8 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import (
     SlurmLauncher,
 )
 
+from pipeline.interrupts import winding_up
+
 Jobs = Sequence[Sequence[str]]
 
 _POLL_SECONDS = 0.5
@@ -39,6 +41,9 @@ class PatientJoblib(JoblibLauncher):
     Those without a result are then run one by one, each in a worker of its own; one that dies again is to blame.
     """
 
+    # Raised in a worker, the end of one cancelled job would end the whole pool.
+    cancelled_jobs_return = True
+
     def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
         """Run all jobs; those whose process died are noted as failed."""
         from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -52,6 +57,9 @@ class PatientJoblib(JoblibLauncher):
             return super().launch(job_overrides, initial_job_idx)
         except TerminatedWorkerError:
             pass
+        except BaseException:
+            winding_up()  # joblib stops its workers on the way here
+            raise
         assert self.config is not None
         folder = Path(str(self.config.hydra.sweep.dir))
         returns = []
@@ -84,6 +92,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
         try:
             return self._wait(jobs, self._submit(self._executor(), calls, jobs), numbers)
         except BaseException:
+            winding_up()
             self._cancel([job for job in jobs.values() if not job.done()])
             raise
 

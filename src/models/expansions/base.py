@@ -1,24 +1,24 @@
-"""What every expansion shares: the space it lives in, the rows it is scored on, and the history of its decays.
+"""What every expansion shares: the space it lives in, the scores it is followed by, and the history of its decays.
 
-The training loop (``models.training``) sees only `LiveExpansion` and `Tracker`. All of them hold several functions at
-once, the *columns*: the settings and folds of a grid. A single model is one column.
+The training loop (``models.training``) sees only `LiveExpansion` and `ScoreTracker`. All of them hold several functions
+at once, the *columns*: the settings and folds of a grid. A single model is one column.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.expansions.probing import ForgetfulProber, Prober
-from models.kernels import Kernel, squared_distances
+from models.batches import Batch, BatchView
+from models.distances import row_norms, squared_distances
+from models.kernels import Kernel
+from models.probing import PlainProber, Prober
+from models.registry import Registered
 
-# Numbers a temporary matrix may hold: 4 MiB in float32, so that it is still in cache when it is read again.
-CHUNK = 2**20
 # Rows held by one training window, in bytes.
 WINDOW_BYTES = 2**28
 
@@ -37,16 +37,27 @@ class KernelSpace:
     dtype: torch.dtype
     seed: int
 
-    def squared_distances(self, A: Tensor, B: Tensor, norms_a: Tensor | None = None, norms_b: Tensor | None = None):
+    def squared_distances(
+        self, A: Tensor, B: Tensor, norms_a: Tensor | None = None, norms_b: Tensor | None = None
+    ) -> Tensor:
+        """‖a - b‖² for all pairs, as exactly as the kernel needs them."""
         norms_a = row_norms(A) if norms_a is None else norms_a
         norms_b = row_norms(B) if norms_b is None else norms_b
-        return squared_distances(A, B, norms_a, norms_b, refine=self.kernel.name == "laplacian")
+        return squared_distances(A, B, norms_a, norms_b, refine=self.kernel.refine_distances)
 
     def groups(self, n_columns: int) -> Iterator[tuple[float, slice]]:
         """(gamma, columns) for each width."""
         size = n_columns // len(self.gammas)
         for number, gamma in enumerate(self.gammas):
             yield gamma, slice(number * size, (number + 1) * size)
+
+    def gamma_of(self, columns: Tensor, n_columns: int) -> float:
+        """The width that some of `n_columns` columns share."""
+        size = n_columns // len(self.gammas)
+        group = int(columns[0]) // size
+        if bool((columns // size != group).any()):
+            raise ValueError("columns of different widths have no common gradient pass")
+        return self.gammas[group]
 
     def kernel_product(self, squared: Tensor, coefficients: Tensor, out: Tensor) -> Tensor:
         """out += k(squared) @ coefficients, each group of columns with its own width. May overwrite `squared`."""
@@ -55,87 +66,76 @@ class KernelSpace:
             out[:, group].addmm_(self.kernel.from_squared_distance_(distances, gamma), coefficients[:, group])
         return out
 
-
-def row_norms(X: Tensor) -> Tensor:
-    """Squared norms of the rows, shape (n,)."""
-    return torch.linalg.vecdot(X, X)  # einsum takes ten times as long
-
-
-class Front:
-    """Rows to be scored, held as one tensor.
-
-    Parameters
-    ----------
-    X : tensor of shape (n, d)
-    ids : array of shape (n,)
-        Row numbers in the training data; rows of other origin have none.
-    """
-
-    def __init__(self, X: Tensor, ids: np.ndarray | None = None):
-        self.X = X
-        self.ids = ids
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    @cached_property
-    def norms(self) -> Tensor:
-        return row_norms(self.X)
-
-
-class Tracker(ABC):
-    """Scores of a front while the expansion grows."""
-
-    expansion: "LiveExpansion"
-    front: Front
-
-    @abstractmethod
-    def at(self, positions: Tensor) -> Tensor:
-        """Current scores of some rows of the front, shape (len(positions), n_columns)."""
-
-    @abstractmethod
-    def advance(self, start: int) -> None:
-        """Take in the newest decay and term; rows before `start` are never asked for again."""
-
-    @abstractmethod
-    def all(self) -> Tensor:
-        """Current scores of the whole front, if `start` has always been 0."""
-
-    def term_norms(self, positions: Tensor, coefficients: Tensor) -> Tensor:
-        """‖Σ_b c_b k(x_b, ·)‖² for each column, shape (n_columns,), float64, from the rows' own Gram matrix."""
-        space = self.expansion.space
-        X, norms = self.front.X[positions], self.front.norms[positions]
-        squared = space.squared_distances(X, X, norms, norms).fill_diagonal_(0.0)
+    def quadratic_form(self, squared: Tensor, coefficients: Tensor) -> Tensor:
+        """Σ_{b,b'} c_b c_b' k(x_b, x_b') for each column, shape (n_columns,), float64, from the squared distances."""
         image = torch.zeros_like(coefficients)
-        for gamma, group in space.groups(coefficients.shape[1]):
-            gram = space.kernel.from_squared_distance_(squared.clone(), gamma)
+        for gamma, group in self.groups(coefficients.shape[1]):
+            gram = self.kernel.from_squared_distance_(squared.clone(), gamma)
             image[:, group] = gram.double() @ coefficients[:, group]
         return (coefficients * image).sum(0)
 
 
-class PushTracker(Tracker):
+class ScoreTracker(ABC):
+    """Scores of the rows of a view while the expansion grows."""
+
+    def __init__(self, expansion: "LiveExpansion", view: BatchView):
+        self.expansion = expansion
+        self.view = view
+
+    @abstractmethod
+    def at(self, positions: Tensor) -> Tensor:
+        """Current scores of some rows of the view, shape (len(positions), n_columns)."""
+
+    @abstractmethod
+    def advance(self, finished: int) -> None:
+        """Take in the newest decay and term; rows before `finished` are never asked for again."""
+
+    @abstractmethod
+    def all(self) -> Tensor:
+        """Current scores of the whole view, if no row has ever been `finished`."""
+
+    def count_in_tail(self) -> None:  # noqa: B027
+        """The scores just reached are some of those to be averaged."""
+
+    @abstractmethod
+    def averaged(self) -> Tensor:
+        """Scores of the mean of the iterates counted so far, as `all`."""
+
+    def term_norms(self, positions: Tensor, coefficients: Tensor) -> Tensor:
+        """‖Σ_b c_b k(x_b, ·)‖² for each column, shape (n_columns,), float64, from the rows' own Gram matrix."""
+        X, norms = self.view.X[positions], self.view.norms[positions]
+        squared = self.expansion.space.squared_distances(X, X, norms, norms).fill_diagonal_(0.0)
+        return self.expansion.space.quadratic_form(squared, coefficients)
+
+
+class RunningScores(ScoreTracker):
     """Scores kept up to date by adding each new term to every row still needed: scores ← decay · scores + term."""
 
-    def __init__(self, expansion: "LiveExpansion", front: Front):
-        self.expansion = expansion
-        self.front = front
-        self.scores = expansion.scores(front.X)
+    def __init__(self, expansion: "LiveExpansion", view: BatchView):
+        super().__init__(expansion, view)
+        self.scores = expansion.scores(view.X)
+        self._tail_sum, self._tail_count = torch.zeros(0), 0
 
     def at(self, positions: Tensor) -> Tensor:
         return self.scores[positions]
 
-    def advance(self, start: int) -> None:
-        self.expansion.push(self.front, self.scores, start)
+    def advance(self, finished: int) -> None:
+        self.expansion.add_newest(self.view, self.scores, finished)
 
     def all(self) -> Tensor:
         return self.scores
 
+    def count_in_tail(self) -> None:
+        self._tail_sum = self.scores.clone() if self._tail_count == 0 else self._tail_sum.add_(self.scores)
+        self._tail_count += 1
+
+    def averaged(self) -> Tensor:
+        return self._tail_sum / self._tail_count
+
 
 @dataclass(frozen=True)
-class Expansion(ABC):
-    """Settings of an expansion: how a function f is held."""
-
-    name: ClassVar[str]
+class Expansion(Registered, ABC, family="expansion"):
+    """Settings of an expansion: how a function f is held. Defining a subclass registers it under its `name`."""
 
     @abstractmethod
     def begin(self, space: KernelSpace, n_columns: int) -> "LiveExpansion":
@@ -144,9 +144,6 @@ class Expansion(ABC):
     @abstractmethod
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "LiveExpansion":
         """An expansion of one column from what `LiveExpansion.arrays` gave."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
 
 
 class LiveExpansion(ABC):
@@ -160,31 +157,60 @@ class LiveExpansion(ABC):
         self.space = space
         self.n_columns = n_columns
         self.decays: list[Tensor] = []
+        # f is the mean of the iterates after this many of them; None: the last iterate.
+        self.tail: int | None = None
 
     # -- training ------------------------------------------------------------------------------------------------------
-    def scale(self, decay: Tensor) -> None:
-        """Multiply each column by its decay, shape (n_columns,), float64. One `add` follows."""
+    def update(self, decay: Tensor, batch: Batch, coefficients: Tensor, *trackers: ScoreTracker) -> None:
+        """f ← decay · f + Σ_b coefficients[b] k(x_b, ·) for each column, and the scores of `trackers` with it.
+
+        Parameters
+        ----------
+        decay : tensor of shape (n_columns,), float64
+        batch : Batch
+        coefficients : tensor of shape (B, n_columns), float64
+        trackers : ScoreTracker
+        """
         self.decays.append(decay)
+        self.add(batch, coefficients)
+        for tracker in trackers:
+            tracker.advance(batch.finished if tracker.view is batch.view else 0)
 
     @abstractmethod
-    def add(self, front: Front, positions: Tensor, coefficients: Tensor) -> None:
-        """Add Σ_b coefficients[b] k(x_b, ·) over the rows of the front at `positions`; coefficients (B, n_columns)."""
+    def add(self, batch: Batch, coefficients: Tensor) -> None:
+        """Store the term Σ_b coefficients[b] k(x_b, ·); its decay is stored already."""
 
     @abstractmethod
-    def track(self, front: Front, revisited: bool) -> Tracker:
-        """Follow the scores of a front; `revisited` if its rows are used more than once."""
+    def track(self, view: BatchView, revisited: bool) -> ScoreTracker:
+        """Follow the scores of a view; `revisited` if its rows are used more than once."""
 
     @abstractmethod
     def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
-        """How many consecutive batches are best trained on one front."""
+        """How many consecutive batches are best trained on one view."""
 
-    def push(self, front: Front, scores: Tensor, start: int) -> None:
+    def add_newest(self, view: BatchView, scores: Tensor, start: int) -> None:
         """scores[start:] ← decay · scores[start:] + newest term."""
-        raise TypeError(f"{type(self).__name__} is not trained by pushing terms")
+        raise TypeError(f"{type(self).__name__} keeps no running scores")
 
-    def later_decays(self) -> Tensor:
-        """Product of the decays after each iteration, shape (T, n_columns), float64."""
-        return suffix_products(torch.stack(self.decays))
+    def count_in_tail(self) -> None:  # noqa: B027
+        """The iterate just reached is one of those to be averaged."""
+
+    def average_tail(self, start: int) -> None:
+        """From now on f is the mean of the iterates f_{start+1} … f_T."""
+        self.tail = start
+
+    def term_factors(self) -> Tensor:
+        """What each term's coefficients count today, shape (T, n_columns), float64: the product of all later decays.
+
+        In a mean of iterates, F_t = [t > start] + decay_{t+1} F_{t+1}, over their number.
+        """
+        decays = torch.stack(self.decays)
+        if self.tail is None:
+            return suffix_products(decays)
+        factors = torch.ones_like(decays)
+        for t in range(len(decays) - 2, -1, -1):
+            factors[t] = decays[t + 1] * factors[t + 1] + (1.0 if t >= self.tail else 0.0)
+        return factors / (len(decays) - self.tail)
 
     # -- the fitted function -------------------------------------------------------------------------------------------
     @abstractmethod
@@ -201,13 +227,47 @@ class LiveExpansion(ABC):
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """Even and odd part of f(x ± h·e_j) in h, both (n, q), for the first column."""
 
-    def prober(self) -> Prober | ForgetfulProber:
+    def prober(self) -> Prober | PlainProber:
         """Answers `probe` again and again for rows of which few columns change in between."""
-        return ForgetfulProber(self)
+        return PlainProber(self)
+
+    # How `tuning_bound` differs from the fitted model's own certificate, for the user.
+    tuning_note: ClassVar[str] = ""
 
     @abstractmethod
+    def tuning_bound(
+        self,
+        margins: np.ndarray,
+        losses: np.ndarray,
+        slopes: np.ndarray,
+        lengths: np.ndarray,
+        columns: Tensor,
+        norms: np.ndarray,
+    ) -> np.ndarray:
+        """Lower bound of y·f around a point, good enough to choose settings by, shape (n, c); rounding does not count.
+
+        Parameters
+        ----------
+        margins, losses, slopes : arrays of shape (n, c)
+            y·f(x), the most that y·∇f(x)·δ can fall, and ‖∇f(x)‖₂, for some columns of one width.
+        lengths : array of shape (n, 1)
+            Largest ‖δ‖₂.
+        columns : tensor of shape (c,)
+        norms : array of shape (c,)
+            ‖f‖ by the training recursion.
+        """
+
     def staged_scores(self, X: Tensor) -> Tensor:
-        """Scores of every iterate, shape (T, n), first column."""
+        """Scores of every stage, shape (T, n), first column: the iterate, and in the tail the mean of it so far."""
+        stages = self.iterate_scores(X)
+        if self.tail is not None:
+            counts = torch.arange(1, len(stages) - self.tail + 1, dtype=torch.float64)
+            stages[self.tail :] = stages[self.tail :].cumsum(0) / counts[:, None]
+        return stages
+
+    @abstractmethod
+    def iterate_scores(self, X: Tensor) -> Tensor:
+        """Scores of every iterate, shape (T, n), float64, first column."""
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
@@ -240,10 +300,3 @@ def negligible(weights: Tensor, dtype: torch.dtype) -> Tensor:
     mask = torch.zeros(len(share), dtype=torch.bool)
     mask[order[ascending.cumsum(0) <= tolerance]] = True
     return mask
-
-
-def chunks(n_rows: int, width: int, at_least: int = 64) -> Iterator[slice]:
-    """Slices of rows such that a chunk × width matrix stays in cache."""
-    size = max(at_least, CHUNK // max(1, width))
-    for start in range(0, n_rows, size):
-        yield slice(start, min(start + size, n_rows))

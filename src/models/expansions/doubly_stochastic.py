@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.expansions.base import WINDOW_BYTES, Expansion, Front, KernelSpace, PushTracker, chunks, negligible
-from models.expansions.random_features import RandomFeatureSum, stack
+from models.batches import Batch, BatchView
+from models.distances import chunks
+from models.expansions.base import WINDOW_BYTES, KernelSpace, RunningScores, negligible
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum, first_columns
 
 
 @dataclass(frozen=True)
-class DoublyStochastic(Expansion):
+class DoublyStochastic(RandomFeatures):
     """New random features in every iteration; the state is their seeds and coefficients.
 
     Parameters
@@ -29,12 +31,6 @@ class DoublyStochastic(Expansion):
 
     name: ClassVar[str] = "doubly_stochastic"
 
-    def __post_init__(self):
-        if not self.n_features >= 1:
-            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
-        if not self.cache_mb >= 0:
-            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
-
     def begin(self, space: KernelSpace, n_columns: int) -> "DoublyStochasticSum":
         return DoublyStochasticSum(space, n_columns, int(self.n_features), self.cache_mb)
 
@@ -48,32 +44,36 @@ class DoublyStochastic(Expansion):
 class DoublyStochasticSum(RandomFeatureSum):
     """Block t belongs to iteration t; `terms[t]` holds its weights when it was added."""
 
-    def __init__(self, space, n_columns, n_features, cache_mb):
+    def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)
         self.terms: list[Tensor] = []
         self._live: list[tuple[int, Tensor]] | None = None
 
-    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+    def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
         # A block drawn once can serve all rows that are left, so a window is as long as memory allows.
         row_bytes = self.space.dimension * self.space.dtype.itemsize
         if n_rows * row_bytes <= WINDOW_BYTES:
             return n_batches
         return max(1, WINDOW_BYTES // (row_bytes * batch_size))
 
-    def track(self, front: Front, revisited: bool) -> PushTracker:
-        return PushTracker(self, front)
+    def track(self, view: BatchView, revisited: bool) -> RunningScores:
+        return RunningScores(self, view)
 
-    def add(self, front, positions, coefficients):
+    def add(self, batch: Batch, coefficients: Tensor) -> None:
         block = self.stream.block(len(self.terms))
-        self.terms.append(self.coefficients_of(block, front.X[positions], coefficients))
+        self.terms.append(self.project(block, batch.X, coefficients))
         self._live = None
 
-    def push(self, front, scores, start):
+    def add_newest(self, view: BatchView, scores: Tensor, start: int) -> None:
         block = self.stream.block(len(self.terms) - 1)
         decay = self.decays[-1].to(scores.dtype)
-        for rows in chunks(len(front) - start, self.n_features):
+        for rows in chunks(len(view) - start, self.n_features):
             rows = slice(start + rows.start, start + rows.stop)
-            self.accumulate(block, front.X[rows], self.terms[-1], scores[rows].mul_(decay))
+            self.accumulate(block, view.X[rows], self.terms[-1], scores[rows].mul_(decay))
+
+    def average_tail(self, start: int) -> None:
+        super().average_tail(start)
+        self._live = None
 
     def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
         if self._live is None:
@@ -83,13 +83,13 @@ class DoublyStochasticSum(RandomFeatureSum):
     def _weigh(self) -> list[tuple[int, Tensor]]:
         if not self.terms:
             return []
-        later = self.later_decays()
+        later = self.term_factors()
         mass = torch.stack([term.abs().sum(0, dtype=torch.float64) for term in self.terms]) * later.abs()
         kept = (~negligible(mass, self.space.dtype)).nonzero()[:, 0].tolist()
         self.stream.forget_except(kept)
         return [(t, (self.terms[t] * later[t]).to(self.space.dtype)) for t in kept]
 
-    def staged_scores(self, X):
+    def iterate_scores(self, X: Tensor) -> Tensor:
         current = torch.zeros(len(X), self.n_columns, dtype=self.space.dtype)
         stages = torch.empty(len(self.terms), len(X), dtype=torch.float64)
         for t, (term, decay) in enumerate(zip(self.terms, self.decays)):
@@ -100,5 +100,5 @@ class DoublyStochasticSum(RandomFeatureSum):
             stages[t] = current[:, 0]
         return stages
 
-    def arrays(self):
-        return {"terms": stack(self.terms), "decays": torch.stack(self.decays)[:, 0].numpy()}
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"terms": first_columns(self.terms), "decays": torch.stack(self.decays)[:, 0].numpy()}

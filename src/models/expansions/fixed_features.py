@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.expansions.base import WINDOW_BYTES, Expansion, Front, KernelSpace, Tracker, chunks
-from models.expansions.random_features import RandomFeatureSum, stack
+from models.batches import Batch, BatchView
+from models.distances import chunks
+from models.expansions.base import WINDOW_BYTES, KernelSpace, ScoreTracker
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum, first_columns
 
 
 @dataclass(frozen=True)
-class FixedFeatures(Expansion):
+class FixedFeatures(RandomFeatures):
     """A bank of `n_features` random features; the state is one coefficient each.
 
     Parameters
@@ -27,12 +29,6 @@ class FixedFeatures(Expansion):
     cache_mb: float = 1024
 
     name: ClassVar[str] = "fixed_features"
-
-    def __post_init__(self):
-        if not self.n_features >= 1:
-            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
-        if not self.cache_mb >= 0:
-            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
 
     def begin(self, space: KernelSpace, n_columns: int) -> "FixedFeatureSum":
         return FixedFeatureSum(space, n_columns, int(self.n_features), self.cache_mb)
@@ -48,22 +44,23 @@ class FixedFeatures(Expansion):
 class FixedFeatureSum(RandomFeatureSum):
     """`weights` is the current function; `terms[t]` what iteration t added to it (kept for a single column)."""
 
-    def __init__(self, space, n_columns, n_features, cache_mb):
+    def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)
         self.weights = torch.zeros(n_features, n_columns, dtype=space.dtype)
         self.terms: list[Tensor] = []
+        self._tail_sum, self._tail_count = self.weights, 0
         # The batch last scored and its features: the same batch is added next.
         self._recent: tuple[Tensor, Tensor] | None = None
 
-    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+    def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
         row_bytes = self.space.dimension * self.space.dtype.itemsize
         return max(1, min(n_batches, WINDOW_BYTES // (row_bytes * batch_size)))
 
-    def track(self, front: Front, revisited: bool) -> "PullTracker":
-        return PullTracker(self, front, revisited)
+    def track(self, view: BatchView, revisited: bool) -> "BankScores":
+        return BankScores(self, view, revisited)
 
-    def add(self, front, positions, coefficients):
-        features = self._batch_features(front, positions)
+    def add(self, batch: Batch, coefficients: Tensor) -> None:
+        features = self._batch_features(batch)
         coefficients = coefficients.to(self.space.dtype)
         groups = self.space.groups(self.n_columns)
         parts = [features[:, width].t() @ coefficients[:, group] for width, (_, group) in enumerate(groups)]
@@ -72,10 +69,23 @@ class FixedFeatureSum(RandomFeatureSum):
         if self.n_columns == 1:
             self.terms.append(term)
 
-    def _batch_features(self, front: Front, positions: Tensor) -> Tensor:
-        if self._recent is not None and self._recent[0] is positions:
+    def count_in_tail(self) -> None:
+        self._tail_sum = self.weights.clone() if self._tail_count == 0 else self._tail_sum.add_(self.weights)
+        self._tail_count += 1
+
+    def averaged_weights(self) -> Tensor:
+        """Mean of the weights of the iterates counted so far."""
+        return self._tail_sum / self._tail_count if self._tail_count else self.weights
+
+    def average_tail(self, start: int) -> None:
+        super().average_tail(start)
+        # A restored expansion has the mean already.
+        self.weights, self._tail_count = self.averaged_weights(), 0
+
+    def _batch_features(self, batch: Batch) -> Tensor:
+        if self._recent is not None and self._recent[0] is batch.positions:
             return self._recent[1]
-        return self.features(front.X[positions])
+        return self.features(batch.X)
 
     def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
         yield 0, self.weights
@@ -95,7 +105,7 @@ class FixedFeatureSum(RandomFeatureSum):
             [features[:, width] @ self.weights[:, group] for width, (_, group) in enumerate(groups)], dim=1
         )
 
-    def staged_scores(self, X):
+    def iterate_scores(self, X: Tensor) -> Tensor:
         # All iterations share the bank, so their terms are columns of one product.
         current = torch.zeros(len(X), dtype=torch.float64)
         terms = torch.cat(self.terms, dim=1)
@@ -106,36 +116,43 @@ class FixedFeatureSum(RandomFeatureSum):
             stages[t] = current
         return stages
 
-    def arrays(self):
+    def arrays(self) -> dict[str, np.ndarray]:
         return {
             "weights": self.weights[:, 0].numpy(),
-            "terms": stack(self.terms),
+            "terms": first_columns(self.terms),
             "decays": torch.stack(self.decays)[:, 0].numpy(),
         }
 
 
-class PullTracker(Tracker):
+class BankScores(ScoreTracker):
     """Scores computed when they are asked for: with one bank, features @ weights is all there is to do."""
 
     expansion: FixedFeatureSum
 
-    def __init__(self, expansion: FixedFeatureSum, front: Front, revisited: bool):
-        self.expansion = expansion
-        self.front = front
+    def __init__(self, expansion: FixedFeatureSum, view: BatchView, revisited: bool):
+        super().__init__(expansion, view)
         self.kept: Tensor | None = None
         row_bytes = expansion.n_features * len(expansion.space.gammas) * expansion.space.dtype.itemsize
-        if revisited and len(front) * row_bytes <= expansion.stream.cache_mb * 2**20:
-            self.kept = expansion.features(front.X)
+        if revisited and len(view) * row_bytes <= expansion.stream.cache_mb * 2**20:
+            self.kept = expansion.features(view.X)
 
     def at(self, positions: Tensor) -> Tensor:
-        features = self.expansion.features(self.front.X[positions]) if self.kept is None else self.kept[positions]
+        features = self.expansion.features(self.view.X[positions]) if self.kept is None else self.kept[positions]
         self.expansion._recent = (positions, features)
         return self.expansion.scores_of_features(features)
 
-    def advance(self, start: int) -> None:
+    def advance(self, finished: int) -> None:
         pass
 
     def all(self) -> Tensor:
         if self.kept is None:
-            return self.expansion.scores(self.front.X)
+            return self.expansion.scores(self.view.X)
         return self.expansion.scores_of_features(self.kept)
+
+    def averaged(self) -> Tensor:
+        # The mean of linear functions is one: this asks for its weights so far.
+        current, self.expansion.weights = self.expansion.weights, self.expansion.averaged_weights()
+        try:
+            return self.all()
+        finally:
+            self.expansion.weights = current

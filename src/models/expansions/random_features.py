@@ -1,15 +1,147 @@
-"""Sums of random features, f(x) = Σ_k w_k cos(ω_k·x + b_k), over blocks of seeded features."""
+"""Random Fourier features in seeded blocks, and functions f(x) = Σ_k w_k cos(ω_k·x + b_k) over such blocks.
 
-from collections.abc import Iterator
+The doubly stochastic half of Algorithm 1: *draw* a block (`FeatureStream.block`), *project* a term of kernels onto its
+features (`RandomFeatureSum.project`), *accumulate* the term in scores (`RandomFeatureSum.accumulate`).
+"""
+
+import os
+from abc import abstractmethod
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.curvature import curvature_bound_of_blocks
-from models.expansions.base import KernelSpace, LiveExpansion, chunks
-from models.expansions.probing import Prober
-from models.features import Block, FeatureStream
+from models.distances import chunks
+from models.expansions.base import Expansion, KernelSpace, LiveExpansion
+from models.kernels import Kernel
+from models.probing import FeatureProber, Prober, add_probes
+
+# A block is drawn in this many independent parts, side by side: drawing alone would cost a tenth of training.
+_PARTS = 2
+
+
+class Block(NamedTuple):
+    """Features cos(scale · x @ frequencies + phases), amplitude 2/m left to the weights."""
+
+    frequencies: Tensor  # (d, m), unit scale
+    phases: Tensor  # (m,), in [0, 2π)
+
+    def angles(self, X: Tensor, scale: float) -> Tensor:
+        """z = scale · X @ frequencies + phases, shape (n, m)."""
+        return torch.addmm(self.phases, X, self.frequencies, alpha=scale)
+
+    def moves(self, coords: Tensor, size: float) -> tuple[Tensor, Tensor]:
+        """cos and sin of what moving coordinate j by `size` adds to the angles, both of shape (m, len(coords))."""
+        moves = self.frequencies[coords] * size
+        return moves.cos().t(), moves.sin_().t()
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.numel() * part.element_size() for part in self)
+
+
+class FeatureStream:
+    """Blocks of random features by number: block i is a function of (seed, i) alone.
+
+    Blocks are kept within a memory budget. A kept block and one drawn again hold the same numbers, so the budget
+    changes the time and nothing else.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    dimension : int
+    n_features : int
+        Features per block, m.
+    seed : int
+    dtype : torch.dtype
+        The draws are float32 numbers in any case; a float64 model uses the same features.
+    cache_mb : float
+    """
+
+    def __init__(self, kernel: Kernel, dimension: int, n_features: int, seed: int, dtype: torch.dtype, cache_mb: float):
+        self.kernel = kernel
+        self.dimension = dimension
+        self.n_features = n_features
+        self.seed = seed
+        self.dtype = dtype
+        self.cache_mb = cache_mb
+        self._kept: dict[int, Block] = {}
+        self._source: FeatureStream | None = None
+
+    def block(self, number: int) -> Block:
+        """Block `number`, from memory or drawn."""
+        if number in self._kept:
+            return self._kept[number]
+        if self._source is not None:
+            # All draws are float32 numbers: converting them is exact, and ten times as fast as drawing.
+            return Block(*(part.to(self.dtype) for part in self._source.block(number)))
+        block = self._draw(number)
+        # Blocks are read in turn, over and over: under that pattern evicting an old block for each new one would never
+        # find anything in memory.
+        if (len(self._kept) + 1) * block.n_bytes <= self.cache_mb * 2**20:
+            self._kept[number] = block
+        return block
+
+    def forget_except(self, numbers: Collection[int]) -> None:
+        """Make room: keep only these blocks in memory."""
+        self._kept = {number: block for number, block in self._kept.items() if number in numbers}
+
+    def in_dtype(self, dtype: torch.dtype) -> "FeatureStream":
+        """The same features in another precision, converted from those kept here; not kept themselves."""
+        if dtype == self.dtype:
+            return self
+        other = FeatureStream(self.kernel, self.dimension, self.n_features, self.seed, dtype, cache_mb=0)
+        other._source = self
+        return other
+
+    def _draw(self, number: int) -> Block:
+        frequencies = np.empty((self.dimension, self.n_features), dtype=np.float32)
+        parts = np.array_split(frequencies, _PARTS)
+        # numpy draws without holding the interpreter lock, and each part has its own stream: threads change nothing.
+        draws = (self._rng(number, part).standard_normal for part in range(_PARTS))
+        for drawn in [_pool().submit(draw, out=rows, dtype=np.float32) for draw, rows in zip(draws, parts)]:
+            drawn.result()
+        rng = self._rng(number, _PARTS)
+        phases = rng.random(self.n_features, dtype=np.float32) * np.float32(2 * np.pi)
+        lengths = self.kernel.frequency_lengths(rng, self.n_features)
+        if lengths is not None:
+            frequencies *= lengths
+        return Block(torch.from_numpy(frequencies).to(self.dtype), torch.from_numpy(phases).to(self.dtype))
+
+    def _rng(self, number: int, part: int) -> np.random.Generator:
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, number, part])))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled or copied stream draws its blocks again.
+        return {**self.__dict__, "_kept": {}}
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_PARTS, thread_name_prefix="features")
+
+
+# Threads do not survive a fork: a child that kept the pool would wait for them for ever.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@dataclass(frozen=True)
+class RandomFeatures(Expansion):
+    """Settings of both random-feature expansions."""
+
+    n_features: int
+    cache_mb: float = 1024
+
+    def __post_init__(self) -> None:
+        if not self.n_features >= 1:
+            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
+        if not self.cache_mb >= 0:
+            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
 
 
 class RandomFeatureSum(LiveExpansion):
@@ -21,12 +153,16 @@ class RandomFeatureSum(LiveExpansion):
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns)
         self.n_features = n_features
-        self._moments: tuple[int, float, float, float] | None = None
+        self._moments: tuple[int, list[float]] | None = None
         self.stream = FeatureStream(space.kernel, space.dimension, n_features, space.seed, space.dtype, cache_mb)
 
+    def average_tail(self, start: int) -> None:
+        super().average_tail(start)
+        self._moments = None
+
+    @abstractmethod
     def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(block number, weights (m, n_columns) in the space's dtype) of the current function."""
-        raise TypeError(f"{type(self).__name__} does not say which blocks it is made of")
 
     def accumulate(self, block: Block, X: Tensor, weights: Tensor, out: Tensor) -> None:
         """out += features(X) @ weights, each width with its own columns."""
@@ -44,7 +180,7 @@ class RandomFeatureSum(LiveExpansion):
         for gamma, columns in groups:
             yield columns, torch.add(block.phases, product, alpha=scale(gamma))
 
-    def coefficients_of(self, block: Block, X: Tensor, coefficients: Tensor) -> Tensor:
+    def project(self, block: Block, X: Tensor, coefficients: Tensor) -> Tensor:
         """Weights of the block's features in the term Σ_b c_b k(x_b, ·): (2/m) Φᵀc, shape (m, n_columns)."""
         coefficients = coefficients.to(self.space.dtype)
         parts = [angles.cos_().t() @ coefficients[:, columns] for columns, angles in self.angles(block, X)]
@@ -61,11 +197,13 @@ class RandomFeatureSum(LiveExpansion):
                 self.accumulate(block, X[rows], weights.to(dtype), out[rows])
         return out
 
-    def scores_and_gradients(self, X, columns=None, dtype=None):
+    def scores_and_gradients(
+        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
         dtype = dtype or self.space.dtype
         stream = self.stream.in_dtype(dtype)
         columns = torch.tensor([0]) if columns is None else columns
-        scale = self.space.kernel.frequency_scale(self._gamma_of(columns))
+        scale = self.space.kernel.frequency_scale(self.space.gamma_of(columns, self.n_columns))
         scores = torch.zeros(len(X), len(columns), dtype=dtype)
         gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
         for number, weights in self.live_blocks():
@@ -81,7 +219,7 @@ class RandomFeatureSum(LiveExpansion):
                 scores[rows].addmm_(angles.cos_(), weights)
         return scores, gradients
 
-    def probe(self, X, coords, h):
+    def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         scale = self.space.kernel.frequency_scale(self.space.gammas[0])
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
@@ -98,6 +236,9 @@ class RandomFeatureSum(LiveExpansion):
     # -- curvature -----------------------------------------------------------------------------------------------------
     def curvature_bound(self) -> float:
         """Rigorous bound of ‖∇²f‖₂ everywhere, first column."""
+        # Here: certificates are made of expansions, not the other way round.
+        from models.certificates.definite import curvature_bound_of_blocks
+
         scale = self.space.kernel.frequency_scale(self.space.gammas[0])
         stream = self.stream.in_dtype(torch.float64)
         return curvature_bound_of_blocks(
@@ -117,13 +258,29 @@ class RandomFeatureSum(LiveExpansion):
                 lengths = frequencies.square().sum(0).sqrt_().double() * scale
                 amplitudes = weights[:, 0].double().abs()
                 moments += torch.stack([(amplitudes * lengths**power).sum() for power in range(3)])
-            self._moments = (len(self.decays), *moments.tolist())
-        _, mass, first, second = self._moments
+            self._moments = (len(self.decays), moments.tolist())
+        mass, first, second = self._moments[1]
         return mass, first, second, len(blocks) * self.n_features
+
+    tuning_note: ClassVar[str] = (
+        ", with the curvature estimated by power iteration; the fitted model's own certificate is rigorous"
+    )
+
+    def tuning_bound(
+        self,
+        margins: np.ndarray,
+        losses: np.ndarray,
+        slopes: np.ndarray,
+        lengths: np.ndarray,
+        columns: Tensor,
+        norms: np.ndarray,
+    ) -> np.ndarray:
+        curvature = self.curvature_estimates(columns).numpy()
+        return margins - losses - 0.5 * curvature * lengths**2
 
     def curvature_estimates(self, columns: Tensor, iterations: int = 12) -> Tensor:
         """λ_max(Σ_k |w_k| ω_k ω_kᵀ) for many columns of one width, by power iteration: a little low, for tuning."""
-        scale = self.space.kernel.frequency_scale(self._gamma_of(columns))
+        scale = self.space.kernel.frequency_scale(self.space.gamma_of(columns, self.n_columns))
         generator = torch.Generator().manual_seed(0)
         vectors = torch.randn(self.space.dimension, len(columns), dtype=self.space.dtype, generator=generator)
         values = torch.zeros(len(columns), dtype=self.space.dtype)
@@ -137,58 +294,7 @@ class RandomFeatureSum(LiveExpansion):
             vectors = product
         return values.double() * scale**2
 
-    def _gamma_of(self, columns: Tensor) -> float:
-        size = self.n_columns // len(self.space.gammas)
-        group = int(columns[0]) // size
-        if bool((columns // size != group).any()):
-            raise ValueError("columns of different widths have no common gradient pass")
-        return self.space.gammas[group]
 
-
-class FeatureProber(Prober):
-    """Keeps the angles of all live features."""
-
-    expansion: RandomFeatureSum
-
-    def __init__(self, expansion: RandomFeatureSum):
-        self.scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
-        self.blocks = list(expansion.live_blocks())
-        self.angles: list[Tensor] = []
-        super().__init__(expansion, len(self.blocks) * expansion.n_features)
-
-    def _block(self, place: int) -> Block:
-        return self.expansion.stream.block(self.blocks[place][0])
-
-    def _renew(self, X):
-        self.angles = [self._block(place).angles(X, self.scale) for place in range(len(self.blocks))]
-
-    def _update(self, X, difference, changed):
-        for place, angles in enumerate(self.angles):
-            angles.addmm_(difference, self._block(place).frequencies[changed], alpha=self.scale)
-
-    def _answer(self, X, coords, h):
-        even = torch.zeros(len(X), len(coords), dtype=torch.float64)
-        odd = torch.zeros_like(even)
-        for place, (angles, (_, weights)) in enumerate(zip(self.angles, self.blocks)):
-            moves = self._block(place).moves(coords, self.scale * h)
-            for rows in chunks(len(X), self.expansion.n_features):
-                add_probes(angles[rows].clone(), moves, weights[:, 0], even[rows], odd[rows])
-        return even, odd
-
-    def _keep(self, rows):
-        self.angles = [angles[rows] for angles in self.angles]
-
-
-def add_probes(angles: Tensor, moves: tuple[Tensor, Tensor], weights: Tensor, even: Tensor, odd: Tensor) -> None:
-    """Add the parts of Σ_k w_k cos(z_k ± hω_kj) even and odd in h; writes over `angles`.
-
-    cos(z ± hω) = cos z · cos hω ∓ sin z · sin hω: exact, and the odd part is never a difference of scores.
-    """
-    cosines, sines = moves
-    odd -= torch.sin(angles).mul_(weights) @ sines
-    even += angles.cos_().mul_(weights) @ cosines
-
-
-def stack(tensors: list[Tensor]) -> np.ndarray:
+def first_columns(tensors: list[Tensor]) -> np.ndarray:
     """First columns of (m, n_columns) tensors as one array (T, m)."""
     return torch.stack([tensor[:, 0] for tensor in tensors]).numpy()

@@ -7,25 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.batches import Batch, BatchView
+from models.distances import chunks, row_norms
 from models.expansions.base import (
     Expansion,
-    Front,
     KernelSpace,
     LiveExpansion,
-    PushTracker,
-    Tracker,
-    chunks,
+    RunningScores,
+    ScoreTracker,
     negligible,
-    row_norms,
     suffix_products,
 )
-from models.expansions.gaussian_sum import GaussianProber, GaussianSum
-from models.expansions.kernel_columns import KernelColumns
-from models.expansions.kernel_sum import KernelSum
-from models.expansions.live_set import LiveSet
-from models.expansions.probing import ForgetfulProber
+from models.expansions.kernel_cache import KernelColumns
+from models.kernel_sum import KernelSum
+from models.probing import PlainProber, Prober
 
-# Batches trained on one front. New terms are added to the whole rest of a window, faded ones included: a short window
+# Batches trained on one view. New terms are added to the whole rest of a window, faded ones included: a short window
 # wastes less, and 4,000 rows are enough for large matrix products.
 _WINDOW = 8
 
@@ -44,7 +41,7 @@ class SupportVectors(Expansion):
 
     name: ClassVar[str] = "support_vectors"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.cache_mb >= 0:
             raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
 
@@ -73,63 +70,64 @@ class SupportVectorSum(LiveExpansion):
         self._index: dict[int, int] = {}
         self._newest: tuple[Tensor, Tensor] | None = None
         self._live: tuple[Tensor, Tensor] | None = None
-        self._prepared: dict[torch.dtype, tuple[tuple[Tensor, Tensor], KernelSum | GaussianSum]] = {}
-        self._current = LiveSet(n_columns, space.dimension, space.dtype)
+        self._prepared: dict[torch.dtype, tuple[tuple[Tensor, Tensor], KernelSum]] = {}
+        self._active = ActiveSet(n_columns, space.dimension, space.dtype)
         self._taken_in = 0
 
     # -- training ------------------------------------------------------------------------------------------------------
-    def window_batches(self, n_rows, batch_size, n_batches, revisited):
+    def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
         if revisited and n_rows * n_rows * self.space.dtype.itemsize <= 4 * self.cache_mb * 2**20:
             return n_batches
         return min(n_batches, _WINDOW)
 
-    def track(self, front: Front, revisited: bool) -> Tracker:
-        self._take_in_newest()
-        return KernelTracker(self, front) if revisited and front.ids is not None else PushTracker(self, front)
+    def track(self, view: BatchView, revisited: bool) -> ScoreTracker:
+        self._bring_up_to_date()
+        return CachedKernelScores(self, view) if revisited and view.ids is not None else RunningScores(self, view)
 
-    def _take_in_newest(self) -> None:
-        """Bring the live set up to date, for the scores at the start of a window."""
+    def _bring_up_to_date(self) -> None:
+        """Bring the active set up to date, for the scores at the start of a window."""
         recent = slice(self._taken_in, None)
         if self.members[recent]:
             decays = torch.stack(self.decays[recent])
             entries = zip(self.coefficients[recent], suffix_products(decays))
-            self._current.take_in(
+            self._active.update(
                 self.rows,
                 torch.cat(self.members[recent]),
                 torch.cat([coefficients * later for coefficients, later in entries]),
                 decays.prod(0),
             )
             self._taken_in = len(self.members)
-        self._live = (self._current.X, self._current.weights)
+        self._live = (self._active.X, self._active.weights)
 
-    def add(self, front, positions, coefficients):
+    def add(self, batch: Batch, coefficients: Tensor) -> None:
         used = coefficients.ne(0).any(1)
-        positions, coefficients = positions[used], coefficients[used]
-        ids = positions.tolist() if front.ids is None else front.ids[positions.numpy()].tolist()
+        view, positions, coefficients = batch.view, batch.positions[used], coefficients[used]
+        ids = positions.tolist() if view.ids is None else view.ids[positions.numpy()].tolist()
         fresh = [place for place, row in enumerate(ids) if row not in self._index]
         for place in fresh:
             self._index[ids[place]] = len(self._index)
         if fresh:
-            self.rows.append(front.X[positions[fresh]])
+            self.rows.append(view.X[positions[fresh]])
         self.members.append(torch.tensor([self._index[row] for row in ids], dtype=torch.int64))
         self.coefficients.append(coefficients)
-        self._newest = (positions, front.X[positions])
+        self._newest = (positions, view.X[positions])
         self._live = None
 
-    def push(self, front, scores, start):
+    def add_newest(self, view: BatchView, scores: Tensor, start: int) -> None:
         assert self._newest is not None
         vectors = self._newest[1]
         scores[start:].mul_(self.decays[-1].to(scores.dtype))
-        coefficients = self.coefficients[-1].to(scores.dtype)
-        self._accumulate(front.X[start:], front.norms[start:], vectors, coefficients, scores[start:])
-
-    def _accumulate(self, X: Tensor, norms: Tensor, vectors: Tensor, coefficients: Tensor, out: Tensor) -> None:
         if len(vectors) == 0:
             return
-        vector_norms = row_norms(vectors)
-        for rows in chunks(len(X), len(vectors)):
-            squared = self.space.squared_distances(X[rows], vectors, norms[rows], vector_norms)
-            self.space.kernel_product(squared, coefficients, out[rows])
+        coefficients, vector_norms = self.coefficients[-1].to(scores.dtype), row_norms(vectors)
+        for rows in chunks(len(view) - start, len(vectors)):
+            rows = slice(start + rows.start, start + rows.stop)
+            squared = self.space.squared_distances(view.X[rows], vectors, view.norms[rows], vector_norms)
+            self.space.kernel_product(squared, coefficients, scores[rows])
+
+    def average_tail(self, start: int) -> None:
+        super().average_tail(start)
+        self._live = None
 
     # -- the fitted function -------------------------------------------------------------------------------------------
     @property
@@ -143,17 +141,12 @@ class SupportVectorSum(LiveExpansion):
             self._live = self._weigh()
         return self._live
 
-    def _ready(self, dtype: torch.dtype) -> KernelSum | GaussianSum:
+    def _ready(self, dtype: torch.dtype | None) -> KernelSum:
         """The live part, prepared once for many evaluations."""
+        dtype = dtype or self.space.dtype
         vectors, weights = live = self.live()
         if dtype not in self._prepared or self._prepared[dtype][0] is not live:
-            single = self.n_columns == 1 and self.space.kernel.name == "rbf"
-            ready = (
-                GaussianSum(self.space.gammas[0], vectors, weights[:, 0], dtype)
-                if single
-                else KernelSum(self.space, vectors, weights, dtype)
-            )
-            self._prepared[dtype] = (live, ready)
+            self._prepared[dtype] = (live, self.space.kernel.sum(self.space, vectors, weights, dtype))
         return self._prepared[dtype][1]
 
     def _all_rows(self) -> Tensor:
@@ -169,53 +162,25 @@ class SupportVectorSum(LiveExpansion):
         weights = torch.zeros(len(vectors), self.n_columns, dtype=torch.float64)
         if not self.decays:
             return vectors, weights
-        for members, coefficients, later in zip(self.members, self.coefficients, self.later_decays()):
+        for members, coefficients, later in zip(self.members, self.coefficients, self.term_factors()):
             weights.index_add_(0, members, coefficients * later)
         kept = ~negligible(weights, self.space.dtype)
         return vectors[kept], weights[kept]
 
-    def scores(self, X, dtype=None):
-        dtype = dtype or self.space.dtype
-        ready = self._ready(dtype)
-        return ready.scores(X) if len(ready) else torch.zeros(len(X), self.n_columns, dtype=dtype)
+    def scores(self, X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        return self._ready(dtype).scores(X)
 
-    def scores_and_gradients(self, X, columns=None, dtype=None):
-        dtype = dtype or self.space.dtype
+    def scores_and_gradients(
+        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
         columns = torch.tensor([0]) if columns is None else columns
-        gamma = self.space.gammas[int(columns[0]) // (self.n_columns // len(self.space.gammas))]
-        ready = self._ready(dtype)
-        if len(ready) == 0:
-            shape = (len(X), len(columns))
-            return torch.zeros(shape, dtype=dtype), torch.zeros(*shape, X.shape[1], dtype=dtype)
-        return ready.scores_and_gradients(X, columns, gamma)
+        return self._ready(dtype).scores_and_gradients(X, columns, self.space.gamma_of(columns, self.n_columns))
 
-    def probe(self, X, coords, h):
-        ready = self._ready(self.space.dtype)
-        found = ready.probe(X, coords, h) if isinstance(ready, GaussianSum) and len(ready) else None
-        return self._probe_any(X, coords, h) if found is None else found
+    def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        return self._ready(None).probe(X, coords, h)
 
-    def prober(self):
-        ready = self._ready(self.space.dtype)
-        return GaussianProber(self, ready) if isinstance(ready, GaussianSum) and len(ready) else ForgetfulProber(self)
-
-    def _probe_any(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
-        # One coordinate moves the squared distance by ±2h(x_j - s_j) + h²; float64, because the difference counts.
-        vectors, weights = (part.double() for part in self.live())
-        gamma = self.space.gammas[0]
-        even = torch.empty(len(X), len(coords), dtype=torch.float64)
-        odd = torch.empty_like(even)
-        for rows in chunks(len(X), max(1, len(vectors)), at_least=1):
-            points = X[rows].double()
-            squared = self.space.squared_distances(points, vectors)
-            for column, j in enumerate(coords.tolist()):
-                move = 2.0 * h * (points[:, j, None] - vectors[:, j])
-                plus, minus = (
-                    self.space.kernel.from_squared_distance_((squared + sign * move + h * h).clamp_(min=0.0), gamma)
-                    for sign in (1.0, -1.0)
-                )
-                even[rows, column] = 0.5 * (plus + minus) @ weights[:, 0]
-                odd[rows, column] = 0.5 * (plus - minus) @ weights[:, 0]
-        return even, odd
+    def prober(self) -> Prober | PlainProber:
+        return self._ready(None).prober(self)
 
     def squared_norm(self) -> float:
         """‖f‖² = wᵀKw of the first column, from the Gram matrix in float64."""
@@ -232,7 +197,21 @@ class SupportVectorSum(LiveExpansion):
             total += float(weights[rows] @ image)
         return max(total, 0.0)
 
-    def staged_scores(self, X):
+    def tuning_bound(
+        self,
+        margins: np.ndarray,
+        losses: np.ndarray,
+        slopes: np.ndarray,
+        lengths: np.ndarray,
+        columns: Tensor,
+        norms: np.ndarray,
+    ) -> np.ndarray:
+        kernel, gamma = self.space.kernel, self.space.gamma_of(columns, self.n_columns)
+        # No choosing by a certificate that the fitted model would be refused.
+        kernel.value_error(0.0, 0.0, self.space.dimension, gamma)
+        return kernel.lowest_nearby(margins, losses, slopes, lengths, norms, gamma)
+
+    def iterate_scores(self, X: Tensor) -> Tensor:
         vectors = self._all_rows()
         stages = torch.empty(len(self.members), len(X), dtype=torch.float64)
         norms = row_norms(vectors)
@@ -246,7 +225,7 @@ class SupportVectorSum(LiveExpansion):
                 stages[t, rows] = current
         return stages
 
-    def arrays(self):
+    def arrays(self) -> dict[str, np.ndarray]:
         sizes = [len(members) for members in self.members]
         return {
             "rows": self._all_rows().numpy(),
@@ -257,14 +236,14 @@ class SupportVectorSum(LiveExpansion):
         }
 
 
-class KernelTracker(PushTracker):
-    """Pushes terms from kernel values that are computed once for each support vector and then read again."""
+class CachedKernelScores(RunningScores):
+    """Adds terms from kernel values that are computed once for each support vector and then read again."""
 
     expansion: SupportVectorSum
 
-    def __init__(self, expansion: SupportVectorSum, front: Front):
-        super().__init__(expansion, front)
-        self.columns = KernelColumns(expansion.space, front, int(expansion.cache_mb * 2**20))
+    def __init__(self, expansion: SupportVectorSum, view: BatchView):
+        super().__init__(expansion, view)
+        self.columns = KernelColumns(expansion.space, view, int(expansion.cache_mb * 2**20))
 
     def term_norms(self, positions: Tensor, coefficients: Tensor) -> Tensor:
         values = self.columns.among(positions)
@@ -273,7 +252,7 @@ class KernelTracker(PushTracker):
             image[:, group] = self.columns.kernel_values(values, gamma).double() @ coefficients[:, group]
         return (coefficients * image).sum(0)
 
-    def advance(self, start: int) -> None:
+    def advance(self, finished: int) -> None:
         # With kept columns all rows cost the same, and a shorter tail would save nothing.
         assert self.expansion._newest is not None
         self.scores.mul_(self.expansion.decays[-1].to(self.scores.dtype))
@@ -282,3 +261,73 @@ class KernelTracker(PushTracker):
             for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
                 kernel = self.columns.kernel_values(values, gamma)
                 self.scores[:, group].addmm_(kernel.t(), coefficients[part, group])
+
+
+class ActiveSet:
+    """Support vectors with a weight that still moves a score, while training goes on; the others are left out for good.
+
+    A decay multiplies all weights alike and new terms only add to their total, so what is negligible once stays so, and
+    each window costs only as much as the rows that are active. Everything left out so far, at its present weight, stays
+    below half an eps of the total (see `negligible`).
+
+    Attributes
+    ----------
+    rows : tensor of shape (n,)
+        Numbers of the active rows among all support vectors.
+    X : tensor of shape (n, d)
+    weights : tensor of shape (n, n_columns), float64
+    """
+
+    def __init__(self, n_columns: int, dimension: int, dtype: torch.dtype):
+        self.rows = torch.zeros(0, dtype=torch.int64)
+        self.X = torch.zeros(0, dimension, dtype=dtype)
+        self.weights = torch.zeros(0, n_columns, dtype=torch.float64)
+        self.left_out = torch.zeros(1, n_columns, dtype=torch.float64)
+
+    def update(self, vectors: list[Tensor], members: Tensor, coefficients: Tensor, decay: Tensor) -> None:
+        """Shrink by `decay`, add `coefficients` to the rows `members`, and leave out what has faded.
+
+        Parameters
+        ----------
+        vectors : list of tensors (·, d)
+            All support vectors so far.
+        members : tensor of shape (n_entries,)
+        coefficients : tensor of shape (n_entries, n_columns)
+            At their present weight.
+        decay : tensor of shape (n_columns,)
+            Product of the decays since the last call.
+        """
+        self.weights *= decay
+        self.left_out *= decay.abs()
+        n_rows = sum(map(len, vectors))
+        place = torch.full((n_rows,), -1, dtype=torch.int64)
+        place[self.rows] = torch.arange(len(self.rows))
+        fresh = members[place[members] < 0].unique()
+        if len(fresh):
+            place[fresh] = torch.arange(len(self.rows), len(self.rows) + len(fresh))
+            self.rows = torch.cat([self.rows, fresh])
+            self.X = torch.cat([self.X, _pick(vectors, fresh, n_rows)])
+            self.weights = torch.cat([self.weights, torch.zeros(len(fresh), self.weights.shape[1]).double()])
+        self.weights.index_add_(0, place[members], coefficients)
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        # What was left out before counts as one more term, and as the first to stay out.
+        faded = negligible(torch.cat([self.weights, self.left_out]), self.X.dtype)
+        if not bool(faded[-1]):
+            return
+        faded = faded[:-1]
+        self.left_out += self.weights[faded].abs().sum(0)
+        self.rows, self.X, self.weights = self.rows[~faded], self.X[~faded], self.weights[~faded]
+
+
+def _pick(vectors: list[Tensor], rows: Tensor, n_rows: int) -> Tensor:
+    """Some rows of the concatenation, without concatenating what comes before the first of them."""
+    start, first = n_rows, int(rows.min())
+    tail: list[Tensor] = []
+    for part in reversed(vectors):
+        tail.insert(0, part)
+        start -= len(part)
+        if start <= first:
+            break
+    return torch.cat(tail)[rows - start]

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pipeline.cache.store import StageStore, StoredEntry
+from pipeline.command import Command, Setting
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def main(argv: list[str] | None = None) -> int:
+def _run(settings: dict[str, Any]) -> int:
     """Show the cache, or remove entries by age or all of them; never one that a running job holds."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.cache", description=main.__doc__)
-    parser.add_argument("--folder", default="mlruns/stages", help="the cache folder (default: %(default)s)")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--remove-older", metavar="AGE", type=_age, help="remove what was not used for AGE: 12h, 30d")
-    group.add_argument("--remove-all", action="store_true", help="remove every entry")
-    options = parser.parse_args(argv)
-    if not Path(options.folder).is_dir():
-        print(f"{options.folder}: nothing here (--folder says where finished stages are)")
+    folder = settings["cache.folder"]
+    if not Path(folder).is_dir():
+        print(f"{folder}: nothing here (cache.folder= says where finished stages are)")
         return 0
-    store = StageStore(options.folder)
+    store = StageStore(folder)
     stored = list(store.entries())
-    if options.remove_all or options.remove_older is not None:
-        _remove(store, stored, 0.0 if options.remove_all else options.remove_older)
+    if settings["remove"] is None:
+        _show(stored, store.in_use(), folder)
     else:
-        _show(stored, store.in_use(), options.folder)
+        _remove(store, stored, settings["remove"])
     return 0
 
 
@@ -60,9 +56,11 @@ def _show(stored: list[StoredEntry], held: set[tuple[str, str]], folder: str) ->
 
 
 def _age(text: str) -> float:
+    if text == "all":
+        return 0.0
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an age such as 12h, 30d or 2w")
+        raise ValueError(f"'{text}' is neither 'all' nor an age such as 12h, 30d or 2w")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -73,6 +71,17 @@ def _size(count: float) -> str:
         count /= 1000
     return f"{count:.1f} GB"
 
+
+main = Command(
+    name="cache",
+    about="How much the finished stages take; remove those no running job holds.",
+    settings={
+        "cache.folder": Setting("where finished stages are", "mlruns/stages"),
+        "remove": Setting("remove what was not used for this long (12h, 30d, 2w), or all", read=_age),
+    },
+    examples={"": "show", "remove=30d": "what was not used for a month", "remove=all": ""},
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.cache import entry as entries
 from pipeline.cache.entry import DamagedEntry, Entry
+from pipeline.cache.locks import PassingLock
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,7 @@ class StoredEntry:
 
 
 class StageStore:
-    """Entries under ``folder/<stage>/<key>/``, each with a lock file of its own.
-
-    The lock is a lock on an open file, so the death of its holder (kill -9 included) frees it.
-    """
+    """Entries under ``folder/<stage>/<key>/``, each guarded by a lock of its own while somebody is at it."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -56,11 +54,11 @@ class StageStore:
                 temporary.replace(file)
             return file.read_text().strip()
 
-    def lock(self, stage: str, key: str) -> FileLock:
+    def lock(self, stage: str, key: str) -> PassingLock:
         """The lock that guards one entry."""
         home = self.folder / stage
         home.mkdir(parents=True, exist_ok=True)
-        return FileLock(home / f"{key}.lock")
+        return PassingLock(home / f"{key}.lock")
 
     @contextmanager
     def running(self, signature: str, uses: dict[str, str]) -> Iterator[None]:
@@ -75,15 +73,19 @@ class StageStore:
             note.unlink(missing_ok=True)
             lock.release()
 
+    @contextmanager
+    def if_free(self, signature: str) -> Iterator[bool]:
+        """Whether no living process holds this run; if so, nobody starts it until the block is done."""
+        try:
+            with self.lock(_RUNS, signature).acquire(timeout=0):
+                yield True
+        except Timeout:
+            yield False
+
     def is_running(self, signature: str) -> bool:
         """Whether a living process holds this run."""
-        lock = self.lock(_RUNS, signature)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return True
-        lock.release()
-        return False
+        with self.if_free(signature) as free:
+            return not free
 
     def get_or_compute(self, stage: str, key: str, compute: Callable[[], Entry]) -> tuple[Entry, bool]:
         """Return the entry and whether it was reused; concurrent callers compute it once and wait."""
@@ -109,6 +111,10 @@ class StageStore:
         except Timeout:
             log.info("  %s", message)
             lock.acquire(poll_interval=0.2)
+
+    def has(self, stage: str, key: str) -> bool:
+        """Whether there is an entry, sound or not."""
+        return (self.folder / stage / key).is_dir()
 
     def load(self, stage: str, key: str) -> Entry | None:
         """A verified entry, or None when it is absent or damaged (then it will be rebuilt)."""

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import Verdict, failed, passed, skipped
 from pipeline.checks.context import CheckContext, ModelContext, evenly
-from pipeline.checks.registry import check, model_check
+from pipeline.checks.registry import Check, failed, of_model, of_run, passed, skipped
 
 
-@check("16_certificate")
-def the_run_does_not_beat_the_certificate(context: CheckContext) -> Verdict:
-    """Certified ≤ attacked, for every example of the run."""
+@of_run("16_certificate", general=True)
+def the_run_does_not_beat_the_certificate(context: CheckContext) -> Check:
+    """Certified ≤ attacked: in the run's own threat, and for the L2 radius of every example of the run."""
     radii = np.asarray(context.radii, dtype=np.float64)
     if len(radii) != len(context.data.y_test):
         return failed("there is not one radius per test point", points=len(context.data.y_test), radii=len(radii))
@@ -22,15 +21,38 @@ def the_run_does_not_beat_the_certificate(context: CheckContext) -> Verdict:
     for result in [context.attacked.result, *(part.result for part in context.parts)]:
         # Distances are rounded in their last place, certificates are rounded down: a hair is no contradiction.
         beaten = max(beaten, int((result.success & (result.distortion_l2 < own * (1 - 1e-6))).sum()))
+    evidence: dict[str, Any] = {"beaten_by_the_run": beaten}
     if beaten:
-        return failed(f"{beaten} adversarial examples lie inside their certified radius", beaten_by_the_run=beaten)
-    if not (own > 0).any():
-        return skipped("no attacked point has a positive certified radius")
-    return passed("no adversarial example of the run lies inside a certified radius", beaten_by_the_run=0)
+        return failed(f"{beaten} adversarial examples lie inside their certified radius", **evidence)
+    if context.verdicts is not None:
+        threat, certified = context.verdicts.threat, context.verdicts.certified
+        both = int((certified & context.verdicts.broken).sum())
+        evidence |= {"threat": str(threat), "certified": int(certified.sum()), "certified_and_broken": both}
+        if both:
+            return failed(f"{both} points are certified at {threat} and broken there", **evidence)
+        evidence["certified_and_broken_by_search"] = searched = _search(context, np.flatnonzero(certified))
+        if searched:
+            return failed(f"a search breaks {searched} points that are certified at {threat}", **evidence)
+    if not (own > 0).any() and not evidence.get("certified"):
+        return skipped("no attacked point is certified", **evidence)
+    return passed("no adversarial example of the run lies where there is a certificate", **evidence)
 
 
-@model_check("16_certificate")
-def no_search_beats_the_certificate(context: ModelContext) -> Verdict:
+def _search(context: CheckContext, rows: np.ndarray) -> int:
+    """How many of the (at most 16) certified rows with the smallest margins PGD breaks in the run's threat."""
+    from attacks import PGD
+
+    threat = context.verdicts.threat if context.verdicts is not None else None
+    limited = context.data.mutable is not None or context.data.monotone is not None
+    if threat is None or len(rows) == 0 or context.data.n_classes > 2 or limited or context.sample_gradients is None:
+        return 0
+    rows = rows[np.argsort(context.margins[rows], kind="stable")[:16]]
+    attack = PGD(epsilon=threat.epsilon, norm=threat.norm, box=threat.box, steps=20)
+    return int(attack(context.model, context.X[rows], context.y[rows]).success.sum())
+
+
+@of_model("16_certificate")
+def no_search_beats_the_certificate(context: ModelContext) -> Check:
     """Certified ≤ attacked, for a search that goes for the certificates.
 
     Near the decision boundary every sound bound of a smooth score tends to margin / slope, which is what an attack

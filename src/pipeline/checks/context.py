@@ -1,7 +1,8 @@
-"""What a check sees: a model on its data, and with an attack's result a whole run."""
+"""What a check sees: a model on its data, with an attack's result a whole run, and each attack of that run."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,83 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import DictConfig
 
-from pipeline.checks.parts import Part, parts_of
 from pipeline.data.digests import row_digests
 
 if TYPE_CHECKING:
+    from attacks import Threat
     from pipeline.data import Dataset
     from pipeline.stages.attack import Attacked
+    from pipeline.stages.bracket import Verdicts
     from pipeline.stages.train import Trained
     from pipeline.stages.tune import Tuned
 
 _SAMPLE = 16
+
+
+class NotApplicable(Exception):
+    """Raised inside a check that cannot be evaluated; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One attack of a run and what it found; ``cap`` is the L2 distance up to which an unbounded attack counts."""
+
+    name: str
+    attack: Any
+    result: Any
+    cap: float
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it looks inside a ball; the others look for the nearest adversarial point, however far."""
+        return bool(self.attack.bounded)
+
+    @property
+    def capped(self) -> bool:
+        """Whether examples beyond an L2 cap were dropped from an unbounded attack's result (``attack.l2_cap``)."""
+        return not self.bounded and self.result.epsilon is not None
+
+    @property
+    def white_box(self) -> bool:
+        """Whether it uses gradients."""
+        return bool(self.attack.needs_gradients)
+
+    @property
+    def iterates(self) -> bool:
+        """Whether it takes more than one step inside its ball; if it does not say, by the gradients it asked for."""
+        steps = getattr(self.attack, "steps", None)
+        return self.bounded and (self.result.gradient_evaluations.max(initial=0) if steps is None else steps) > 1
+
+    @cached_property
+    def threat(self) -> Threat:
+        """Where its examples count: its own ball, or the L2 cap."""
+        return self.attack.threat(self.cap)
+
+    def changed(self, **settings: Any) -> Any:
+        """The same attack with other settings."""
+        if not dataclasses.is_dataclass(self.attack) or isinstance(self.attack, type):
+            raise NotApplicable(f"{self.name} is no dataclass: it cannot be built again with {', '.join(settings)}")
+        return dataclasses.replace(self.attack, **settings)
+
+    def scaled(self, factor: float) -> Any:
+        """The same attack with a ball (and a step, where it has one) larger by ``factor``."""
+        settings = {name: getattr(self.attack, name, None) for name in ("epsilon", "step_size")}
+        return self.changed(**{name: factor * value for name, value in settings.items() if value is not None})
+
+    def broken(self, result: Any = None) -> np.ndarray:
+        """Which points it broke where that counts, (n,) bool; or those of another ``result`` of the same attack."""
+        result = self.result if result is None else result
+        return result.success if self.bounded else result.success & (result.distortion_l2 <= self.cap)
+
+    @property
+    def standing(self) -> np.ndarray:
+        """Positions of the points it did not break where that counts."""
+        return np.flatnonzero(~self.broken())
+
+    @property
+    def found(self) -> np.ndarray:
+        """Positions of the points it broke itself, at any distance."""
+        return np.flatnonzero(self.result.success & (self.result.distortion_l2 > 0))
 
 
 @dataclass(frozen=True)
@@ -59,11 +127,28 @@ class ModelContext:
         return np.asarray(target.scores_and_gradients(self.sample)[1], dtype=np.float64)
 
     @cached_property
+    def scale(self) -> float:
+        """Median distance between points of the sample: the length by which small and large are judged."""
+        X = self.sample.astype(np.float64)
+        distances = np.linalg.norm(X[:, None] - X[None], axis=2)
+        return float(np.median(distances[distances > 0])) if (distances > 0).any() else 1.0
+
+    @cached_property
     def target(self) -> Any:
         """The model as attacks see it."""
         from attacks import as_target
 
         return as_target(self.model)
+
+    @cached_property
+    def precise(self) -> Any:
+        """The same model in float64 arithmetic, or None where it has no such twin."""
+        if not (hasattr(self.model, "get_state") and hasattr(type(self.model), "from_state")):
+            return None
+        meta, arrays = self.model.get_state()
+        if meta.get("dtype") != "float32":
+            return None
+        return type(self.model).from_state(meta | {"dtype": "float64"}, arrays)
 
     @cached_property
     def train_digests(self) -> np.ndarray:
@@ -77,24 +162,30 @@ class ModelContext:
 
     def fresh_model(self, **settings: Any) -> Any:
         """An unfitted model with the run's tuned settings; ``settings`` replace some of them."""
-        from pipeline.stages.build import build, with_parameters
+        from pipeline.stages.build import build_model, with_parameters
 
-        model = with_parameters(build(self.cfg.model, random_state=self.cfg.seed), self.tuned.best)
+        if "path" in self.cfg.model:
+            raise NotApplicable("the model was fitted elsewhere: nothing is trained here")
+        model = with_parameters(build_model(self.cfg.model, self.data, self.cfg.seed), self.tuned.best)
         return model.set_params(**settings)
 
 
 @dataclass(frozen=True)
 class CheckContext(ModelContext):
-    """A whole run: the same with an attack's result. ``attack`` is built anew from the configuration if not given."""
+    """A whole run: the same with an attack's result. ``attack`` is built anew from the configuration if not given.
+
+    ``verdicts`` are what the run says of every attacked row in its own threat: certified, broken or undecided.
+    """
 
     attacked: Attacked
     attack: Any = None
+    verdicts: Verdicts | None = None
 
     def __post_init__(self) -> None:
         if self.attack is None:
-            from pipeline.stages.build import build
+            from pipeline.stages.build import build_attack
 
-            object.__setattr__(self, "attack", build(self.cfg.attack, random_state=self.cfg.seed))
+            object.__setattr__(self, "attack", build_attack(self.cfg, self.data))
 
     @cached_property
     def X(self) -> np.ndarray:
@@ -117,14 +208,33 @@ class CheckContext(ModelContext):
         return self.signs * self.attacked.result.clean_scores
 
     @cached_property
-    def parts(self) -> list[Part]:
-        """The attacks of the run one by one (a suite has several), without those that attack nothing."""
-        return parts_of(self.attack, self.attacked.result)
+    def results(self) -> list[Part]:
+        """Every result of the run: of its attacks one by one, and for a suite that of them all together."""
+        result, cap = self.attacked.result, float(self.cfg.evaluation.l2_cap)
+        members = self.attack.members() if getattr(result, "results", None) else {}
+        parts = [Part(name, attack, result.results[name], cap) for name, attack in members.items()]
+        return [*parts, Part(str(result.attack), self.attack, result, cap)]
 
-    @property
-    def cap(self) -> float:
-        """L2 distance up to which an example of an unbounded attack counts."""
-        return float(self.cfg.evaluation.l2_cap)
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The attacks of the run one by one, without those that attack nothing."""
+        single = self.results[:-1] or self.results
+        return [part for part in single if not part.bounded or part.threat.epsilon > 0]
+
+    @cached_property
+    def training_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Some training rows, (m, d), and their signs, (m,)."""
+        rows = evenly(np.arange(len(self.data.X_train)), 256)
+        signs = np.where(self.data.y_train[rows] == self.model.classes_[1], 1.0, -1.0)
+        return np.asarray(self.data.X_train[rows], dtype=np.float64), signs
+
+    @cached_property
+    def plain_model(self) -> Any:
+        """An undefended SVC on at most 1,000 training rows."""
+        from sklearn.svm import SVC
+
+        rows = evenly(np.arange(len(self.data.X_train)), 1000)
+        return SVC(C=10.0).fit(self.data.X_train[rows], self.data.y_train[rows])
 
     def spread(self, count: int, among: np.ndarray | None = None) -> np.ndarray:
         """At most ``count`` positions among the attacked rows, evenly spaced."""

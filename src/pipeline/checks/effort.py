@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
-from pipeline.checks.context import CheckContext
-from pipeline.checks.parts import Part
-from pipeline.checks.registry import check
+from pipeline.checks.context import CheckContext, Part
+from pipeline.checks.registry import Check, failed, of_attack, of_run, passed, skipped, warned
 
 _ROWS = 64
 _SEARCH_ROWS = 16
 
 
-@check("06_more_effort", level="full")
-def more_effort_never_helps_the_defender(context: CheckContext) -> Verdict:
+@of_attack("06_more_effort", "full", direct=True)
+def more_effort_never_helps_the_defender(context: CheckContext, part: Part) -> Check:
     """Twice the steps, and more restarts: accuracy must not rise."""
-    if not context.parts:
-        return skipped("nothing was attacked")
-    return worst([_with_more(context, part) for part in context.parts])
-
-
-def _with_more(context: CheckContext, part: Part) -> Verdict:
     settings = [
         {name: 2 * getattr(part.attack, name)}
         for name in ("steps", "iterations")
@@ -34,11 +24,12 @@ def _with_more(context: CheckContext, part: Part) -> Verdict:
     if not settings:
         return skipped(f"{part.name} has neither steps nor restarts")
     rows = context.spread(_ROWS if part.bounded else _SEARCH_ROWS if part.white_box else _SEARCH_ROWS // 2)
-    base, accuracies = _accuracy(context, part, part.result, rows), {}
+    base, accuracies = float(np.mean(~part.broken()[rows])), {}
     for setting in settings:
-        result = _run(context, part, setting, rows)
-        accuracies[_words(setting)] = _accuracy(context, part, result, None)
-    evidence = {f"{part.name}_accuracy": base, f"{part.name}_with_more": accuracies, f"{part.name}_rows": len(rows)}
+        ((name, value),) = setting.items()
+        result = part.changed(**setting)(context.model, context.X[rows], context.y[rows])
+        accuracies[f"{name}={value}"] = float(np.mean(~part.broken(result)))
+    evidence = {"accuracy": base, "with_more": accuracies, "rows": len(rows)}
     # A longer search for the nearest point takes another path: one row is luck there.
     luck = 0.0 if part.bounded else 1.0 / len(rows)
     if max(accuracies.values()) > base + luck + 1e-12:
@@ -47,36 +38,32 @@ def _with_more(context: CheckContext, part: Part) -> Verdict:
     return passed("more steps and restarts never help the defender", **evidence)
 
 
-@check("07_epsilon_monotone", level="full")
-def accuracy_falls_with_epsilon(context: CheckContext) -> Verdict:
+@of_attack(
+    "07_epsilon_monotone",
+    "full",
+    among=lambda context: [part for part in context.parts if part.bounded],
+    otherwise="no attack of this run has an epsilon",
+    direct=True,
+)
+def accuracy_falls_with_epsilon(context: CheckContext, part: Part) -> Check:
     """Separate runs with half, once, twice and four times ε: robust accuracy must not rise."""
-    parts = [part for part in context.parts if part.bounded]
-    if not parts:
-        return skipped("no attack of this run has an epsilon")
-    return worst([_over_epsilon(context, part) for part in parts])
-
-
-def _over_epsilon(context: CheckContext, part: Part) -> Verdict:
     rows = context.spread(_ROWS)
-    accuracies = []
-    for factor in (0.5, 1.0, 2.0, 4.0):
-        setting: dict[str, Any] = {"epsilon": factor * part.epsilon}
-        if getattr(part.attack, "step_size", None) is not None:
-            setting["step_size"] = factor * part.attack.step_size
-        accuracies.append(float(np.mean(~_run(context, part, setting, rows).success)))
+    results = [part.scaled(factor)(context.model, context.X[rows], context.y[rows]) for factor in (0.5, 1.0, 2.0, 4.0)]
+    accuracies = [float(np.mean(~result.success)) for result in results]
     rises = float(np.max(np.diff(accuracies)))
-    evidence = {f"{part.name}_accuracy_over_epsilon": accuracies, f"{part.name}_rows": len(rows)}
-    one_step = getattr(part.attack, "steps", 1) < 2
-    # A single step overshoots where the boundary is curved, so a little is in its nature.
-    if rises > (0.1 if one_step else 1.0 / len(rows)) + 1e-12:
-        return failed(f"{part.name}: accuracy rises by {rises:.2%} with a larger epsilon", **evidence)
+    evidence = {"accuracy_over_epsilon": accuracies, "rows": len(rows)}
     if rises > 1.0 / len(rows) + 1e-12:
-        return warned(f"{part.name}, a single step, overshoots: accuracy rises by {rises:.2%} with epsilon", **evidence)
+        # A single step overshoots where the boundary is curved: random cosines turn within a large ε, so no
+        # rise of it proves a broken attack, but its number is not the worst case.
+        if not part.iterates:
+            said = f"{part.name}, a single step, overshoots: accuracy rises by {rises:.2%} with epsilon"
+            return warned(said, **evidence)
+        return failed(f"{part.name}: accuracy rises by {rises:.2%} with a larger epsilon", **evidence)
     return passed("robust accuracy does not rise with epsilon", **evidence)
 
 
-@check("09_unbounded", level="full")
-def unbounded_attack_reaches_zero(context: CheckContext) -> Verdict:
+@of_run("09_unbounded", "full", direct=True)
+def unbounded_attack_reaches_zero(context: CheckContext) -> Check:
     """Without a bound every point can be moved into the other class."""
     from attacks import CarliniWagner
 
@@ -85,7 +72,7 @@ def unbounded_attack_reaches_zero(context: CheckContext) -> Verdict:
         accuracies = {part.name: float(np.mean(~part.result.success)) for part in unbounded}
     else:
         rows = context.spread(32)
-        attack = CarliniWagner(binary_search_steps=1, steps=20)
+        attack = CarliniWagner(binary_search_steps=1, steps=20, box=context.data.box)
         reference = np.ascontiguousarray(context.data.X_train[:512])
         result = attack(context.model, context.X[rows], context.y[rows], reference=reference)
         accuracies = {"cw": float(np.mean(~result.success))}
@@ -95,21 +82,11 @@ def unbounded_attack_reaches_zero(context: CheckContext) -> Verdict:
     return passed("an unbounded attack reaches 0 %", accuracy=accuracies)
 
 
-@check("22_positive_control", level="full")
-def attack_breaks_an_undefended_model(context: CheckContext) -> Verdict:
+@of_attack("22_positive_control", "full", direct=True)
+def attack_breaks_an_undefended_model(context: CheckContext, part: Part) -> Check:
     """The same attack, on a plain SVC: at its own ε, then at larger ones, it must at least halve the accuracy."""
-    if not context.parts:
-        return skipped("nothing was attacked")
-    from sklearn.svm import SVC
-
-    count = min(1000, len(context.data.X_train))
-    chosen = np.linspace(0, len(context.data.X_train) - 1, count).astype(int)
-    plain = SVC(C=10.0).fit(context.data.X_train[chosen], context.data.y_train[chosen])
+    plain = context.plain_model
     rows = context.spread(_ROWS)
-    return worst([_control(context, part, plain, rows) for part in context.parts])
-
-
-def _control(context: CheckContext, part: Part, plain: Any, rows: np.ndarray) -> Verdict:
     rows = rows if part.bounded else context.spread(_SEARCH_ROWS, rows)
     X, y = context.X[rows], context.y[rows]
     clean = float(np.mean(plain.predict(X) == y))
@@ -117,28 +94,13 @@ def _control(context: CheckContext, part: Part, plain: Any, rows: np.ndarray) ->
     factors = (1.0, 4.0, 16.0) if part.bounded else (1.0,)
     accuracies = []
     for factor in factors:
-        setting = {"epsilon": factor * part.epsilon} if part.bounded else {}
-        if setting and getattr(part.attack, "step_size", None) is not None:
-            setting["step_size"] = factor * part.attack.step_size
-        examples = np.asarray(part.changed(**setting)(plain, X, y).examples)
+        attack = part.scaled(factor) if part.bounded else part.attack
+        examples = np.asarray(attack(plain, X, y).examples)
         # Judged by the plain model itself, not by what the attack says of its success.
-        accuracies.append(float(np.mean(plain.predict(np.clip(examples, 0.0, 1.0)) == y)))
+        accuracies.append(float(np.mean(plain.predict(np.clip(examples, *part.threat.box)) == y)))
         if accuracies[-1] <= 0.5 * clean:
             break
-    evidence = {f"{part.name}_svc_clean": clean, f"{part.name}_svc_attacked": dict(zip(factors, accuracies))}
+    evidence = {"svc_clean": clean, "svc_attacked": dict(zip(factors, accuracies))}
     if min(accuracies) > 0.5 * clean:
         return failed(f"{part.name} leaves a plain SVC at {min(accuracies):.2%} of {clean:.2%}", **evidence)
     return passed("the attack breaks a plain SVC", **evidence)
-
-
-def _run(context: CheckContext, part: Part, setting: dict[str, Any], rows: np.ndarray) -> Any:
-    return part.changed(**setting)(context.model, context.X[rows], context.y[rows])
-
-
-def _accuracy(context: CheckContext, part: Part, result: Any, rows: np.ndarray | None) -> float:
-    broken = result.success if part.bounded else result.success & (result.distortion_l2 <= context.cap)
-    return float(np.mean(~(broken if rows is None else broken[rows])))
-
-
-def _words(setting: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in setting.items())

@@ -2,78 +2,198 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import Verdict, failed, passed, skipped, warned, worst
-from pipeline.checks.context import CheckContext, ModelContext, evenly
-from pipeline.checks.parts import Part
-from pipeline.checks.registry import check, model_check
+from pipeline.checks.context import CheckContext, ModelContext, Part, evenly
+from pipeline.checks.registry import Check, failed, of_attack, of_model, of_run, passed, skipped, warned
 
 _TOLERANCE = 1e-3
+# Steps of difference quotients over the data's scale: curvature spoils the long ones and rounding the short ones.
+_STEPS = (1 / 32, 1 / 128, 1 / 512)
+_MORE_STEPS = (1 / 8, *_STEPS, 1 / 2048)
+_TINY_STEPS = (1e-5, 1e-6, 1e-7)  # in float64
 
 
-@model_check("01_gradient")
-def gradient_equals_finite_differences(context: ModelContext) -> Verdict:
-    """∇f at 8 points against differences of scores: along its own direction, and coordinate by coordinate."""
+@of_model("01_gradient")
+def gradient_equals_finite_differences(context: ModelContext) -> Check:
+    """∇f against differences of scores, at test points and between them: along itself, along chords, by coordinate."""
     if context.sample_gradients is None:
         return skipped("the model gives no gradients")
-    target = context.target
-    rows = evenly(np.arange(len(context.sample)), 8)
-    X, gradients = context.sample[rows].astype(np.float64), context.sample_gradients[rows]
-    along, doubt = _along(target, X, gradients)
-    coordinates = _by_coordinate(target, X, gradients)
+    X = context.sample.astype(np.float64)
+    # A gradient that is right at the data only is no gradient.
+    between = 0.8 * X + 0.2 * np.roll(X, 3, axis=0)
+    points = np.concatenate([X, between])
+    beside = np.asarray(context.target.scores_and_gradients(between.astype(context.sample.dtype))[1], dtype=np.float64)
+    gradients = np.concatenate([context.sample_gradients, beside])
+    answer, smooth = _compared(context, points, gradients)
+    rows = evenly(np.flatnonzero(smooth[: len(X)]), 8)
+    if len(rows) == 0:
+        return answer
+    errors, judged = _by_coordinate(context.target, context.scale, X[rows], gradients[rows], _STEPS[1:])
+    kinks = judged & (errors > _TOLERANCE)
+    if kinks.any() and context.precise is not None:
+        # A step across the kink of a network says nothing about either side: ask again with steps that are too short.
+        some = rows[kinks]
+        errors[kinks], judged[kinks] = _by_coordinate(
+            context.precise, context.scale, X[some], gradients[some], _TINY_STEPS[:2]
+        )
+    most = float(errors[judged].max(initial=0.0))
+    evidence = answer.evidence | {"relative_error_by_coordinate": most, "judged_by_coordinate": int(judged.sum())}
+    if most > _TOLERANCE:
+        return failed(
+            f"the gradient is off by {most:.1e} (relative, by coordinate) from finite differences", **evidence
+        )
+    return replace(answer, evidence=evidence)
+
+
+@of_run("01_gradient")
+def gradient_is_true_where_the_attack_went(context: CheckContext) -> Check:
+    """The same at some of the run's examples."""
+    if not callable(getattr(context.target, "scores_and_gradients", None)):
+        return skipped("the model gives no gradients")
+    points = np.ascontiguousarray(context.attacked.result.examples[context.spread(8)])
+    gradients = np.asarray(context.target.scores_and_gradients(points)[1], dtype=np.float64)
+    answer, _ = _compared(context, points.astype(np.float64), gradients)
+    return replace(answer, evidence={f"at_examples_{name}": value for name, value in answer.evidence.items()})
+
+
+def _compared(context: ModelContext, X: np.ndarray, gradients: np.ndarray) -> tuple[Check, np.ndarray]:
+    """The gradients' components along themselves and along chords to other points, against difference quotients.
+
+    Returns
+    -------
+    Check, and which points the model's own arithmetic was good enough for, (n,) bool
+    """
     norms = np.linalg.norm(gradients, axis=1)
-    scale = np.maximum(np.maximum(np.abs(along), norms), 1e-300)
-    # Where halving the step moves the difference quotient itself by more than the tolerance, it cannot judge. Of the
-    # others the nearest counts: rounding spoils short steps and curvature long ones, a wrong gradient fits none.
-    usable = doubt < _TOLERANCE * scale
-    errors = np.where(usable, np.abs(along - norms) / scale, np.inf).min(axis=0)
-    judged = usable.any(axis=0)
+    chords = np.roll(X, 1, axis=0) - X
+    chords[~chords.any(axis=1)] = 1.0
+    along = np.where((norms > 0)[:, None], gradients, chords)
+    directions = np.concatenate([along, chords])
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    stated = (np.tile(gradients, (2, 1)) * directions).sum(axis=1)
+    # Relative to the gradient, and where that all but vanishes (the top of a hill) to a typical one.
+    scale = np.tile(np.maximum(norms, 0.02 * np.median(norms)), 2)
+    slopes = Slopes(np.tile(X, (2, 1)), directions, stated, scale, context.scale)
+    errors, judged = slopes.errors(context.target, _STEPS)
+    rough = ~judged | (errors > _TOLERANCE)
+    if rough.any():
+        errors[rough], judged[rough] = slopes.some(rough).errors(context.target, _MORE_STEPS)
+        rough = ~judged | (errors > _TOLERANCE)
+    precise = context.precise if rough.any() else None
+    if precise is not None:
+        # A few stand for all: float64 is slow, and what is rough is rough everywhere.
+        judged[rough] = False
+        few = evenly(np.flatnonzero(rough), 16)
+        errors[few], judged[few] = slopes.some(few).errors(precise, _TINY_STEPS)
+    most = float(errors[judged].max(initial=0.0))
     evidence = {
         "points": len(X),
-        "judged": int(judged.sum()),
-        "relative_error_along_gradient": float(errors[judged].max(initial=0.0)),
-        "relative_error_by_coordinate": float(coordinates.max(initial=0.0)),
+        "judged": int(judged.reshape(2, -1).any(axis=0).sum()),
+        "rough": int(rough.sum()),
+        "relative_error_along_gradient": most,
+        "wrong": int((errors[judged] > _TOLERANCE).sum()),
         "tolerance": _TOLERANCE,
     }
-    if (errors[judged] > _TOLERANCE).any() or (coordinates > _TOLERANCE).any():
-        most = max(evidence["relative_error_along_gradient"], evidence["relative_error_by_coordinate"])
-        return failed(f"the gradient is off by {most:.1e} (relative) from finite differences", **evidence)
-    if judged.sum() < len(X) / 2:
-        return warned("scores are too noisy (or too flat) to judge the gradient by differences", **evidence)
+    evidence["jumps"] = slopes.jumps(context.target) if rough.any() and precise is None else 0.0
+    return _judged(context, X, gradients, precise, evidence), np.all(
+        (~rough | (precise is None)).reshape(2, -1), axis=0
+    )
+
+
+def _judged(
+    context: ModelContext, X: np.ndarray, gradients: np.ndarray, precise: Any, evidence: dict[str, Any]
+) -> Check:
+    most, jumps = evidence["relative_error_along_gradient"], evidence["jumps"]
+    if most > _TOLERANCE:
+        message = f"the gradient is off by {most:.1e} (relative) from finite differences"
+        if precise is None or not _lost_in_float32(context, precise, X, gradients, most):
+            return failed(message, **evidence)
+        reason = "the kernel's waves are too short for float32 (set model.dtype=float64, or another expansion)"
+        return warned(f"{message}: {reason}", **evidence)
+    if precise is None and jumps > 0.5:
+        return failed("the scores jump between neighbouring points: no gradient can say how they change", **evidence)
+    if (precise is None and evidence["judged"] < len(X) / 2) or evidence["judged"] == 0:
+        return warned("the scores are too rough or too flat to judge the gradient by differences", **evidence)
+    if precise is not None and evidence["rough"] > len(X):
+        reason = f"only of steps below {context.scale * _STEPS[-1]:.0e}: attacks may follow waves that are shorter"
+        return warned(f"the gradient equals finite differences, but {reason}", **evidence)
     return passed("the gradient equals finite differences", **evidence)
 
 
-def _along(target: Any, X: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Difference quotients along each gradient (a fixed direction where it is 0) and their doubt, (lengths, n) each."""
-    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    flat = np.full(X.shape[1], 1.0 / np.sqrt(X.shape[1]))
-    directions = np.where(norms > 0, gradients / np.where(norms > 0, norms, 1.0), flat)
-    steps = np.array([[0.04, 0.02], [0.16, 0.08], [0.64, 0.32]]).T
-    moved = [X + sign * h * directions for h in steps.ravel() for sign in (1, -1)]
-    scores = np.asarray(target.scores(np.concatenate(moved)), dtype=np.float64)
-    plus, minus = np.moveaxis(scores.reshape(*steps.shape, 2, len(X)), 2, 0)
-    coarse, fine = (plus - minus) / (2 * steps[:, :, None])
-    return fine + (fine - coarse) / 3, np.abs(fine - coarse) / 3
+def _lost_in_float32(context: ModelContext, precise: Any, X: np.ndarray, gradients: np.ndarray, error: float) -> bool:
+    """Whether rounding explains an error: in float64 the gradient is another, and a large error shows in scores too."""
+    scores, exact = precise.scores_and_gradients(X)
+    apart = float((np.linalg.norm(exact - gradients, axis=1) / np.linalg.norm(exact, axis=1)).max())
+    rounded = np.asarray(context.target.scores(X.astype(context.sample.dtype)))
+    loss = float(np.abs(rounded - scores).max() / np.abs(scores).max())
+    return 0.5 * error < apart and (error < 0.05 or loss > 1e-4)
 
 
-def _by_coordinate(target: Any, X: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Relative error per point over 64 coordinates, by the probe that black-box attacks use."""
+@dataclass(frozen=True)
+class Slopes:
+    """Slopes that a gradient states at points X (n, d) along unit directions (n, d), and what to measure them by."""
+
+    X: np.ndarray
+    directions: np.ndarray
+    stated: np.ndarray
+    scale: np.ndarray
+    length: float
+
+    def some(self, rows: np.ndarray) -> Slopes:
+        """A choice of them."""
+        chosen = (self.X[rows], self.directions[rows], self.stated[rows], self.scale[rows])
+        return Slopes(*chosen, self.length)
+
+    def jumps(self, target: Any) -> float:
+        """Share of slopes whose difference quotient grows as the step shrinks, by more than rounding explains."""
+        lengths = self.length * np.array([_STEPS[0], _STEPS[-1]])
+        moved = [self.X + sign * h * self.directions for h in lengths for sign in (1, -1)]
+        scores = np.asarray(target.scores(np.concatenate(moved)), dtype=np.float64).reshape(2, 2, -1)
+        coarse, fine = np.abs(scores[:, 0] - scores[:, 1]) / (2 * lengths[:, None])
+        rounding = 1e-5 * np.abs(scores).max() / lengths[1]
+        return float(np.mean(fine > 4 * np.maximum(coarse, self.scale) + rounding))
+
+    def errors(self, target: Any, steps: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Relative errors, (n,), and where three steps in a row agree well enough to judge them."""
+        lengths = self.length * np.asarray(steps)
+        moved = [self.X + sign * h * self.directions for h in lengths for sign in (1, -1)]
+        scores = np.asarray(target.scores(np.concatenate(moved)), dtype=np.float64).reshape(len(steps), 2, -1)
+        quotients = (scores[:, 0] - scores[:, 1]) / (2 * lengths[:, None])
+        scale = np.maximum(self.scale, np.abs(quotients).min(axis=0))
+        scale = np.where(scale > 0, scale, 1.0)
+        # Two agreeing quotients may be chance where the score is noise, three hardly. Of the estimates that can judge
+        # the nearest counts, less what they are apart: a wrong gradient fits none of them.
+        apart = np.abs(np.diff(quotients, axis=0)) / scale
+        steady = (apart[1:] < 3 * _TOLERANCE) & (apart[:-1] < 3 * _TOLERANCE)
+        errors = np.maximum(np.abs(quotients[1:-1] - self.stated) / scale - apart[1:], 0.0)
+        return np.where(steady, errors, np.inf).min(axis=0), np.any(steady, axis=0)
+
+
+def _by_coordinate(
+    target: Any, scale: float, X: np.ndarray, gradients: np.ndarray, steps: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Relative error per point over 64 coordinates, by the probe that black-box attacks use; and where it can judge."""
     rng = np.random.default_rng(0)
     coords = np.sort(rng.choice(X.shape[1], min(64, X.shape[1]), replace=False))
-    h = 1e-2
-    plus, minus = target.probe(X, coords, h)
-    estimated, stated = (plus - minus) / (2 * h), gradients[:, coords]
+    quotients = []
+    for step in steps:
+        plus, minus = target.probe(X, coords, step * scale)
+        quotients.append((plus - minus) / (2 * step * scale))
+    coarse, fine = quotients
     # Relative to the whole gradient: float32 resolves its parts to about 1e-4 of it (measured on CIFAR-10, where the
     # two halves of a kernel sum's gradient cancel), while one wrong coordinate of thousands still stands out.
-    scale = np.maximum(np.linalg.norm(estimated, axis=1), np.linalg.norm(gradients, axis=1))
-    return np.linalg.norm(estimated - stated, axis=1) / np.where(scale > 0, scale, 1.0)
+    sizes = np.maximum(np.linalg.norm(fine, axis=1), np.linalg.norm(gradients, axis=1))
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    apart = np.linalg.norm(fine - coarse, axis=1) / sizes
+    errors = np.linalg.norm(fine - gradients[:, coords], axis=1) / sizes - apart
+    return np.maximum(errors, 0.0), apart < 10 * _TOLERANCE
 
 
-@model_check("02_deterministic")
-def scores_are_deterministic(context: ModelContext) -> Verdict:
+@of_model("02_deterministic")
+def scores_are_deterministic(context: ModelContext) -> Check:
     """The same points, scored twice: equal bit for bit."""
     first, second = context.sample_scores, np.asarray(context.model.scores(context.sample))
     evidence = {"points": len(first), "largest_difference": float(np.abs(first - second).max(initial=0.0))}
@@ -82,8 +202,8 @@ def scores_are_deterministic(context: ModelContext) -> Verdict:
     return passed("scores are deterministic", **evidence)
 
 
-@check("02_deterministic")
-def the_attack_saw_the_same_scores(context: CheckContext) -> Verdict:
+@of_run("02_deterministic")
+def the_attack_saw_the_same_scores(context: CheckContext) -> Check:
     """Scores of attacked points are what the attack was told."""
     rows = context.spread(16)
     scores = np.asarray(context.model.scores(context.X[rows]))
@@ -95,8 +215,8 @@ def the_attack_saw_the_same_scores(context: CheckContext) -> Verdict:
     return passed("the attack saw the model's scores", largest_difference_to_attack=apart)
 
 
-@model_check("13_zero_gradients")
-def gradients_do_not_vanish(context: ModelContext) -> Verdict:
+@of_model("13_zero_gradients")
+def gradients_do_not_vanish(context: ModelContext) -> Check:
     """A gradient of exactly 0 is the sign of a masked loss (a hinge beyond its margin) or of a constant model."""
     gradients = context.sample_gradients
     if gradients is None:
@@ -107,7 +227,10 @@ def gradients_do_not_vanish(context: ModelContext) -> Verdict:
         X = context.data.X_test
         more = np.ascontiguousarray(X[evenly(np.arange(len(X)), 256)])
         zero = _vanished(context.target.scores_and_gradients(more)[1])
-    evidence = {"points": len(zero), "zero_at_clean_points": int(zero.sum())}
+    top = _at_the_top(context)
+    evidence = {"points": len(zero), "zero_at_clean_points": int(zero.sum()), "at_the_largest_score": top}
+    if top > 0.25:
+        return failed(f"{top:.0%} of the scores are one and the same: saturated, they hide the slope", **evidence)
     if zero.mean() > 0.01:
         return failed(f"{zero.mean():.0%} of the gradients at clean points are exactly 0", **evidence)
     if zero.any():
@@ -115,12 +238,23 @@ def gradients_do_not_vanish(context: ModelContext) -> Verdict:
     return passed("no gradient is 0", **evidence)
 
 
+def _at_the_top(context: ModelContext) -> float:
+    """Share of 64 test points (of different content) whose score is, up to rounding, the largest of its sign."""
+    rows = evenly(np.unique(context.test_digests, return_index=True)[1], 64)
+    scores = np.asarray(context.model.scores(np.ascontiguousarray(context.data.X_test[np.sort(rows)])))
+    shares = []
+    for side in (scores[scores > 0], -scores[scores < 0]):
+        if len(side) >= 4:
+            shares.append(float(np.mean(side >= side.max() * (1 - 1e-5))) - 1 / len(side))
+    return max(shares, default=0.0)
+
+
 def _vanished(gradients: np.ndarray) -> np.ndarray:
     return np.logical_not(np.asarray(gradients).any(axis=1))
 
 
-@check("13_zero_gradients")
-def the_attack_had_slopes_to_follow(context: CheckContext) -> Verdict:
+@of_run("13_zero_gradients")
+def the_attack_had_slopes_to_follow(context: CheckContext) -> Check:
     """The same of the gradients that the attack met on its way, where it counts them."""
     during = {
         part.name: int(part.result.history["zero_gradients"])
@@ -140,21 +274,15 @@ def the_attack_had_slopes_to_follow(context: CheckContext) -> Verdict:
     return passed("no gradient is 0", **evidence)
 
 
-@check("14_budget")
-def descent_has_come_to_rest(context: CheckContext) -> Verdict:
+@of_attack("14_budget")
+def descent_has_come_to_rest(context: CheckContext, part: Part) -> Check:
     """A loss still falling at the last step means that the attack's budget was too small."""
-    if not context.parts:
-        return skipped("nothing was attacked")
-    return worst([_at_rest(context, part) for part in context.parts])
-
-
-def _at_rest(context: CheckContext, part: Part) -> Verdict:
     gain = part.result.history.get("last_step_gain")
     if gain is None:
         return skipped(f"{part.name} records no loss by step")
-    if getattr(part.attack, "steps", 1) < 2:
+    if not part.iterates:
         return skipped(f"{part.name} has one step by definition")
-    evidence = {f"{part.name}_last_step_gain": float(gain), f"{part.name}_steps": part.attack.steps}
+    evidence = {"last_step_gain": float(gain), "steps": part.attack.steps}
     if gain > 0.10:
         return failed(
             f"{gain:.0%} of {part.name}'s progress came in its last step: raise attack.steps or attack.step_size",

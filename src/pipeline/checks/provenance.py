@@ -1,21 +1,26 @@
-"""Which rows were trained, tuned and tested on."""
+"""Which rows were trained, tuned, tested and attacked on, and whether their labels are theirs."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
-from pipeline.checks.base import Verdict, failed, passed, skipped, warned
-from pipeline.checks.context import ModelContext
-from pipeline.checks.registry import model_check
+from pipeline.checks.context import CheckContext, ModelContext, evenly
+from pipeline.checks.registry import Check, failed, of_model, of_run, passed, skipped, warned, worst
 
+# Share of copies that published data may have.
 _FEW = 0.01
+# Chance below which a count is no accident of a small test set.
+_LUCK = 0.01
+# A row this near to another, over the typical distance of two, is the same one written twice.
+_NEAR = 0.01
 
 
-@model_check("19_data")
-def train_and_test_are_disjoint(context: ModelContext) -> Verdict:
-    """Checksum and split ids are recorded, and no test row is a training row: neither by id nor by content."""
+@of_model("19_data", general=True)
+def train_and_test_are_disjoint(context: ModelContext) -> Check:
+    """Checksum and split ids are recorded, and no test row is a training row: by id, by content, or nearly."""
     data = context.data
     if not re.fullmatch(r"[0-9a-f]{64}", data.fingerprint or ""):
         return failed("the data has no checksum", fingerprint=data.fingerprint)
@@ -36,15 +41,55 @@ def train_and_test_are_disjoint(context: ModelContext) -> Verdict:
     }
     if shared:
         return failed(f"{shared} test rows are in the training set", **evidence)
-    if copies.mean() > _FEW:
-        return failed(f"{int(copies.sum())} test rows are copies of training rows", **evidence)
-    if copies.any():
-        return warned(f"{int(copies.sum())} test rows are copies of training rows, as published", **evidence)
+    usual = 1 - len(np.unique(train)) / len(train)
+    answers = [_excess("copies of training rows", int(copies.sum()), len(copies), usual, **evidence)]
+    if not copies.any():
+        near, usual = _near_copies(context)
+        answers.append(_excess("nearly copies of training rows", int(near.sum()), len(near), usual, **evidence))
+        answers[-1].evidence["near_copies"] = int(near.sum())
+    return worst(answers)
+
+
+def _excess(what: str, count: int, tried: int, usual: float, **evidence: Any) -> Check:
+    """More rows than the training rows have among themselves (or published data may have) are a leak."""
+    from scipy.stats import binom
+
+    if count > 0 and binom.sf(count - 1, tried, max(_FEW, usual)) < _LUCK:
+        return failed(f"{count} of {tried} test rows are {what}", **evidence)
+    if count:
+        return warned(f"{count} of {tried} test rows are {what}, as published", **evidence)
     return passed("checksum and split ids recorded, train and test disjoint", **evidence)
 
 
-@model_check("20_tuning")
-def tuning_never_touched_test_rows(context: ModelContext) -> Verdict:
+def _near_copies(context: ModelContext) -> tuple[np.ndarray, float]:
+    """Which of (at most 512) test rows lie very near to a training row, and the share of training rows that do.
+
+    Neighbours are looked for in eight random directions: what is near stays near in any direction.
+    """
+    from scipy.spatial import KDTree
+
+    train, test = context.data.X_train, context.data.X_test
+    d = train.shape[1]
+    rows, asked = evenly(np.arange(len(train)), 100_000), evenly(np.arange(len(test)), 512)
+    directions = np.eye(d) if d <= 8 else np.random.default_rng(0).standard_normal((d, 8)) / np.sqrt(8)
+    directions = directions.astype(np.float32)
+    windows = [np.asarray(train[rows[i : i + 4096]]) @ directions for i in range(0, len(rows), 4096)]
+    tree = KDTree(np.concatenate(windows))
+
+    def nearest(X: np.ndarray, own: int) -> np.ndarray:
+        count = min(3 + own, len(rows))
+        found = np.atleast_2d(tree.query(X @ directions, k=count)[1].reshape(len(X), count))[:, own:]
+        apart = np.asarray(train[rows[found.ravel()]], dtype=np.float64).reshape(*found.shape, d) - X[:, None]
+        return np.linalg.norm(apart, axis=2).min(axis=1, initial=np.inf)
+
+    near = nearest(np.asarray(test[asked]), 0) < _NEAR * context.scale
+    if not near.any():
+        return near, 0.0
+    return near, float(np.mean(nearest(np.asarray(train[evenly(rows, 512)]), 1) < _NEAR * context.scale))
+
+
+@of_model("20_tuning", general=True)
+def tuning_never_touched_test_rows(context: ModelContext) -> Check:
     """The rows the grid was given, recorded one by one when it ran, are the training rows and nothing else."""
     if not context.cfg.tune.enabled:
         return skipped("tune=none: nothing was tuned")
@@ -61,3 +106,72 @@ def tuning_never_touched_test_rows(context: ModelContext) -> Verdict:
     if foreign.any() or len(seen) != len(train):
         return failed(f"tuning saw {len(seen)} rows, the training set has {len(train)}", **evidence)
     return passed("tuning saw the training rows and nothing else", **evidence)
+
+
+@of_run("27_rows")
+def attacked_rows_are_like_the_others(context: CheckContext) -> Check:
+    """The attacked rows are different rows of the test set, no easier than the rest, with the classes in proportion."""
+    from scipy.stats import binomtest, mannwhitneyu
+
+    rows, labels = np.asarray(context.attacked.rows), context.data.y_test
+    if len(np.unique(rows)) != len(rows) or len(context.attacked.result.success) != len(rows):
+        return failed("some test rows are attacked more than once, or not reported", attacked=len(rows))
+    rest = np.setdiff1d(np.arange(len(labels)), rows)
+    evidence: dict[str, Any] = {"attacked": len(rows), "left_out": len(rest)}
+    if len(rest) == 0:
+        return passed("every test row was attacked", **evidence)
+    share = float(np.mean(labels == context.model.classes_[1]))
+    same = int((context.y == context.model.classes_[1]).sum())
+    evidence["chance_of_these_classes"] = float(binomtest(same, len(rows), share).pvalue)
+    others = evenly(rest, 128)
+    signs = np.where(labels[others] == context.model.classes_[1], 1.0, -1.0)
+    margins = signs * np.asarray(context.model.scores(np.ascontiguousarray(context.data.X_test[others])))
+    evidence["chance_of_these_margins"] = float(mannwhitneyu(context.margins, margins).pvalue)
+    if min(evidence["chance_of_these_classes"], evidence["chance_of_these_margins"]) < 1e-5:
+        return failed("the attacked rows are not a fair choice of the test rows", **evidence)
+    if min(evidence["chance_of_these_classes"], evidence["chance_of_these_margins"]) < 1e-3:
+        return warned("the attacked rows may not be a fair choice of the test rows", **evidence)
+    return passed("the attacked rows are like those left out", **evidence)
+
+
+@of_model("28_labels", general=True)
+def labels_belong_to_their_rows(context: ModelContext) -> Check:
+    """Test rows agree with their nearest training rows as well as those do, and clean accuracy with the folds'."""
+    data = context.data
+    pool = evenly(np.arange(len(data.y_train)), 512)
+    asked = evenly(np.arange(len(data.y_test)), 128)
+    X, y = np.asarray(data.X_train[pool], dtype=np.float64), data.y_train[pool]
+    own = _agreement(X, y, X, y, omit=True)
+    agree = _agreement(np.asarray(data.X_test[asked], dtype=np.float64), data.y_test[asked], X, y)
+    clean, folds = float(np.mean(context.correct)), context.tuned.cv_accuracy
+    evidence = {"neighbours_agree_test": agree, "neighbours_agree_train": own, "clean": clean, "cv_accuracy": folds}
+    away = _away(own, len(pool), agree, len(asked))
+    if away > 4 and own - agree > 0.1:
+        return failed(
+            f"neighbours agree with {agree:.0%} of the test labels, {own:.0%} of the training labels", **evidence
+        )
+    if folds is not None:
+        away, gap = _away(folds, len(data.y_train), clean, len(data.y_test)), abs(folds - clean)
+        message = f"clean accuracy is {clean:.2%}, the folds of the training rows gave {folds:.2%}"
+        if away > 5 and gap > 0.05:
+            return failed(f"{message}: other labels, other data, or only easy points?", **evidence)
+        if away > 4 and gap > 0.02:
+            return warned(message, **evidence)
+    usual = float(np.unique(data.y_test, return_counts=True)[1].max() / len(data.y_test))
+    if clean <= usual:
+        return warned(f"clean accuracy ({clean:.2%}) is no better than always naming one class", **evidence)
+    return passed("test labels are those of their neighbours", **evidence)
+
+
+def _agreement(X: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: np.ndarray, omit: bool = False) -> float:
+    """Share of rows whose nearest row of the pool, not counting themselves with ``omit``, has their label."""
+    squares = (pool * pool).sum(axis=1) - 2 * X @ pool.T
+    if omit:
+        np.fill_diagonal(squares, np.inf)
+    return float(np.mean(labels[squares.argmin(axis=1)] == y))
+
+
+def _away(first: float, n_first: int, second: float, n_second: int) -> float:
+    """Distance of two shares in standard errors."""
+    p = (first * n_first + second * n_second) / (n_first + n_second)
+    return abs(first - second) / np.sqrt(max(p * (1 - p), 0.01) * (1 / n_first + 1 / n_second))

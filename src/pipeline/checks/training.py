@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from pipeline.checks.base import Verdict, failed, passed, skipped
 from pipeline.checks.context import ModelContext, evenly
-from pipeline.checks.registry import model_check
+from pipeline.checks.registry import Check, failed, of_model, passed, skipped
 
 _ROWS = 64
 _COLUMNS = 64
 
 
-@model_check("18_refit", level="full")
-def refit_gives_identical_weights(context: ModelContext) -> Verdict:
+@of_model("18_refit", "full")
+def refit_gives_identical_weights(context: ModelContext) -> Check:
     """Trained again with the same seed: every stored array is equal bit for bit."""
     again = _fit(context.fresh_model(), context.data.X_train, context.data.y_train)
     stored, fresh = (_weights(model) for model in (context.model, again))
@@ -37,8 +36,8 @@ def _weights(model: Any) -> dict[str, np.ndarray]:
     return {name: array for name, array in model.get_state()[1].items() if not name.startswith("curve.")}
 
 
-@model_check("21_epsilon_term")
-def epsilon_reaches_the_scores(context: ModelContext) -> Verdict:
+@of_model("21_epsilon_term")
+def epsilon_reaches_the_scores(context: ModelContext) -> Check:
     """On a small set: ε = 0 is Natural bit for bit, ε > 0 changes the scores, and scores are those of the last iterate.
 
     The published code of the method sums test scores without the decay, so that its adversarial term cannot reach the
@@ -46,6 +45,8 @@ def epsilon_reaches_the_scores(context: ModelContext) -> Verdict:
     """
     fresh = context.fresh_model()
     settings = fresh.get_params(deep=False)
+    if "image_shape" in settings:
+        return _network(context, fresh, float(settings["epsilon"]))
     if "epsilon" in settings:
         return _kernel_machine(context, fresh, settings)
     if "C_f" in settings:
@@ -53,7 +54,7 @@ def epsilon_reaches_the_scores(context: ModelContext) -> Verdict:
     return skipped("the model has no epsilon")
 
 
-def _kernel_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
+def _kernel_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Check:
     from models import AdvSVM
 
     X, y = _small(context)
@@ -97,7 +98,20 @@ def _stray(context: ModelContext) -> float | None:
     return float(np.abs(last - scores).max(initial=0.0)) / scale if scale > 0 else 0.0
 
 
-def _linear_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Verdict:
+def _network(context: ModelContext, fresh: Any, epsilon: float) -> Check:
+    if epsilon == 0:
+        return skipped("trained on clean data: epsilon is 0")
+    X, y = _small(context)
+    fresh.set_params(image_shape=None, epochs=1, batch_size=max(8, len(X) // 4))
+    zero, positive = (_fit(clone(fresh).set_params(epsilon=size), X, y).scores(X) for size in (0.0, epsilon))
+    moved = float(np.abs(positive - zero).max())
+    evidence = {"rows": len(X), "epsilon": epsilon, "largest_change": moved}
+    if moved == 0.0:
+        return failed(f"epsilon={epsilon:.3g} changes no score: the adversarial term does not reach them", **evidence)
+    return passed("epsilon>0 changes the scores", **evidence)
+
+
+def _linear_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Check:
     X, y = _small(context)
     reach = float(settings["C_f"]) or 0.1
     zero = np.asarray(_fit(clone(fresh).set_params(C_f=0.0), X, y).scores(X))

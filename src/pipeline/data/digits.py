@@ -1,4 +1,4 @@
-"""Two digits of scikit-learn's embedded 8×8 images: no files, no network."""
+"""Two digits (or all ten) of scikit-learn's embedded 8×8 images: no files, no network."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.dataset import Dataset, binary_labels, build_dataset, chosen_classes
-from pipeline.data.progress import Progress
+from pipeline.data.dataset import Dataset, Status, build_dataset
+from pipeline.data.fetching import Progress
+from pipeline.data.rows import chosen_classes, class_labels, n_test_rows, split_seed, stratified_split
 from pipeline.data.settings import Settings
-from pipeline.data.splits import n_test_rows, stratified_split
-from pipeline.data.status import Status
 
+DIGITS = tuple("0123456789")
 # Images of each digit 0..9.
 COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 
-def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -> Dataset:
-    """Two digits with a seeded stratified split (the images come without an official one)."""
+def load(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
+    """Two digits, or all, with a seeded stratified split (the images come without an official one)."""
     from sklearn import datasets
 
     images, labels = datasets.load_digits(return_X_y=True)
     held = Path(datasets.__file__).parent / "data" / "digits.csv.gz"
-    rows, y, names = binary_labels(labels, settings["classes"])
+    rows, y, names = class_labels(labels, settings["classes"])
     pixels = (images[rows] / 16.0).astype(np.float32)
-    train, test = stratified_split(y, settings["test_fraction"], settings["split_seed"])
+    train, test = stratified_split(y, settings["test_fraction"], split_seed(settings))
     return build_dataset(
         name=settings["name"],
         X_train=pixels[train],
@@ -42,6 +42,6 @@ def load(settings: Settings, data_dir: Path, progress: Progress | None = None) -
 
 def status(settings: Settings, data_dir: Path) -> Status:
     """Sizes without reading the data; it is always present."""
-    counts = [COUNTS[int(name)] for name in chosen_classes(settings["classes"])]
+    counts = [COUNTS[int(name)] for name in chosen_classes(settings["classes"], DIGITS)]
     n_test = sum(n_test_rows(count, settings["test_fraction"]) for count in counts)
-    return Status(sizes=(sum(counts) - n_test, n_test), origin="scikit-learn", present=True, where="embedded")
+    return Status((sum(counts) - n_test, n_test), "scikit-learn", True, "embedded")

@@ -18,7 +18,9 @@ LAST_OF_MNIST8M = 8_109_999
 N_FIELDS = 1522
 SIDE = 28
 N_PIXELS = SIDE * SIDE
-_N_SHIFTS = 9
+# Rows down and columns to the right of the nine shifts.
+_MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1), (0, 0))
+_LEFT, _RIGHT = 2, 3
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def parameters(index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     rows = (i - np.uint64(N_TEST)) % np.uint64(N_TRAIN)
     k1 = ((i * np.uint64(131071)) % np.uint64(2**32)) % np.uint64(N_FIELDS - 1)
     k2 = (k1 + np.uint64(1) + np.uint64(2) * i) % np.uint64(N_FIELDS)
-    shift = k1 % np.uint64(_N_SHIFTS)
+    shift = k1 % np.uint64(len(_MOVES))
     return rows.astype(np.int64), k1.astype(np.int64), k2.astype(np.int64), shift.astype(np.int64)
 
 
@@ -71,52 +73,19 @@ def examples(index: np.ndarray, images: np.ndarray, deformations: Deformations) 
 
 def shifted(images: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Move (n, 784) byte images by one pixel, each by its number 0..8 of `shift`."""
-    out = np.zeros((len(images), SIDE, SIDE), dtype=np.uint8)
-    source = images.reshape(-1, SIDE, SIDE)
-    for number in range(_N_SHIFTS):
+    squares = images.reshape(-1, SIDE, SIDE)
+    padded = np.pad(squares, ((0, 0), (1, 1), (1, 1)))
+    out = np.empty_like(squares)
+    for number, (down, right) in enumerate(_MOVES):
         chosen = np.flatnonzero(shift == number)
-        if len(chosen):
-            out[chosen] = _SHIFTS[number](source[chosen])
+        out[chosen] = padded[chosen, 1 - down : 1 - down + SIDE, 1 - right : 1 - right + SIDE]
+    # The original moves the flat bytes to the left and right, so that one edge receives the next row's pixels.
+    left, right = shift == _LEFT, shift == _RIGHT
+    out[left, :, 0] = 0
+    out[left, :-1, -1] = squares[left, 1:, 0]
+    out[right, :, 1] = 0
+    out[right, 1:, 0] = squares[right, :-1, -1]
     return out.reshape(len(images), N_PIXELS)
-
-
-def _plain(down: int, right: int) -> Callable[[np.ndarray], np.ndarray]:
-    def move(images: np.ndarray) -> np.ndarray:
-        out = np.zeros_like(images)
-        to_rows, to_columns = slice(max(down, 0), SIDE + min(down, 0)), slice(max(right, 0), SIDE + min(right, 0))
-        from_rows, from_columns = slice(max(-down, 0), SIDE - max(down, 0)), slice(max(-right, 0), SIDE - max(right, 0))
-        out[:, to_rows, to_columns] = images[:, from_rows, from_columns]
-        return out
-
-    return move
-
-
-def _left(images: np.ndarray) -> np.ndarray:
-    # The original moves the flat bytes, so the right edge receives the next row's first pixel.
-    out = _plain(0, -1)(images)
-    out[:, :, 0] = 0
-    out[:, :-1, -1] = images[:, 1:, 0]
-    return out
-
-
-def _right(images: np.ndarray) -> np.ndarray:
-    out = _plain(0, 1)(images)
-    out[:, :, 1] = 0
-    out[:, 1:, 0] = images[:, :-1, -1]
-    return out
-
-
-_SHIFTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
-    _plain(-1, 0),
-    _plain(1, 0),
-    _left,
-    _right,
-    _plain(-1, -1),
-    _plain(-1, 1),
-    _plain(1, -1),
-    _plain(1, 1),
-    lambda images: images,
-)
 
 
 def original(fields: Path, tangents: Path) -> Deformations:

@@ -1,65 +1,163 @@
-"""Rows of pixels that stay on disk: written in a stream, read in windows."""
+"""Which rows a dataset takes: two chosen classes or all, and seeded stratified splits of them."""
 
 from __future__ import annotations
 
-import hashlib
-import mmap
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-# Larger slices are handed out as views: copying them would defeat the purpose.
-_COPY_LIMIT_BYTES = 64 << 20
+from pipeline.errors import UserError
 
 
-class MappedRows(np.memmap):
-    """A read-only memory map of float32 rows that does not grow resident when it is read in windows.
+def class_labels(
+    labels: np.ndarray, classes: Any, names: Mapping[int, str] | None = None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Rows of the chosen classes, their labels and the names, for the setting ``dataset.classes``.
 
-    A plain memory map counts every page ever touched as resident memory, and a touched page brings its neighbours
-    along, so one pass over the data ends with all of it. Here ``X[a:b]`` copies the rows and gives the pages back,
-    ``X[indices]`` reads just these rows. To everyone else it is an ordinary array; ``np.asarray(X)`` is the plain map.
+    ``all`` (with more than two in the data), or a longer tuple of names, gives labels 0..k-1 in the order of the
+    names; everything else is a choice of two, see `binary_labels`.
     """
-
-    @classmethod
-    def open(cls, path: Path, n_columns: int) -> MappedRows:
-        """Map a file of little-endian float32 rows."""
-        n_rows = path.stat().st_size // (4 * n_columns)
-        return cls(path, dtype="<f4", mode="r", shape=(n_rows, n_columns))
-
-    def __getitem__(self, key: Any) -> Any:
-        # Views made of this array (transposed, reshaped) no longer have the file's layout.
-        mapped: Any = self.base
-        whole = isinstance(mapped, mmap.mmap)
-        if whole and isinstance(key, (list, np.ndarray)) and np.ndim(key) == 1:
-            return self._read(np.arange(len(self))[key])
-        taken = self.view(np.ndarray)[key]
-        if whole and isinstance(taken, np.ndarray) and taken.nbytes <= _COPY_LIMIT_BYTES:
-            taken = taken.copy()
-            if hasattr(mmap, "MADV_DONTNEED"):
-                mapped.madvise(mmap.MADV_DONTNEED)
-        return taken
-
-    def _read(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
-        with open(str(self.filename), "rb", buffering=0) as file:
-            stride = self.strides[0]
-            for target, row in zip(out, rows.tolist(), strict=True):
-                file.seek(row * stride)
-                if file.readinto(target) != stride:
-                    raise OSError(f"{self.filename} ends within row {row}")
-        return out
+    values = np.unique(labels)
+    if classes == "all" and len(values) == 2:
+        classes = None
+    if classes == "all" and len(values) > 2:
+        classes = tuple((names or {}).get(value, plain_name(value)) for value in values.tolist())
+    if not (isinstance(classes, tuple) and len(classes) > 2):
+        return binary_labels(labels, classes, names)
+    known = {(names or {}).get(value, plain_name(value)): value for value in values.tolist()}
+    unknown = next((name for name in known if name not in classes), None)
+    if unknown is not None:
+        listed = ", ".join(classes[:12])
+        raise UserError(f"dataset.classes: there is no class {unknown} in the training rows; they hold {listed}")
+    order = {known[name]: number for number, name in enumerate(classes) if name in known}
+    return np.arange(len(labels)), np.array([order[value] for value in labels.tolist()], dtype=np.int64), classes
 
 
-def write_rows(path: Path, windows: Iterable[np.ndarray]) -> str:
-    """Write windows of byte pixels as float32 in [0, 1]; returns the sha256 of the file."""
-    digest = hashlib.sha256()
-    with path.open("wb") as out:
-        for window in windows:
-            scaled = window.astype("<f4")
-            scaled /= np.float32(255)
-            data = scaled.reshape(-1).view(np.uint8).data
-            digest.update(data)
-            out.write(data)
-    return digest.hexdigest()
+def binary_labels(
+    labels: np.ndarray, classes: Sequence[Any] | None, names: Mapping[int, str] | None = None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Rows of the two chosen classes, their labels -1/+1 and the names (negative, positive).
+
+    Parameters
+    ----------
+    labels : (n,) array
+        Integers, floats or strings.
+    classes : two names or values, the first is +1
+        None is allowed when there are exactly two labels; the larger one is then +1.
+    names : mapping, optional
+        Names of integer labels; ``classes`` may use either.
+
+    Returns
+    -------
+    rows : (m,) int64 array of row numbers, in order
+    y : (m,) int64 array in {-1, +1}
+    class_names : (str, str)
+    """
+    values = np.unique(labels)
+    known = {plain_name(value): value for value in values.tolist()}
+    if names:
+        known |= {names[int(value)]: value for value in values.tolist() if int(value) in names}
+    listed = ", ".join(list(known)[:12]) if not names else ", ".join(names.values())
+    if classes is None:
+        if len(values) != 2:
+            raise UserError(
+                f"dataset.classes: the labels hold {len(values)} classes ({listed}); "
+                "choose two, the positive one first: dataset.classes=[A,B], or dataset.classes=all"
+            )
+        classes = [plain_name(values[1].item()), plain_name(values[0].item())]
+    chosen = chosen_classes(classes)
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"dataset.classes: there is no class {name} in the data; it holds {listed}")
+    positive, negative = (known[name] for name in chosen)
+    if positive == negative:
+        raise UserError(f"dataset.classes: {chosen[0]} and {chosen[1]} are the same class; choose two")
+    rows = np.flatnonzero((labels == positive) | (labels == negative))
+    y = np.where(labels[rows] == positive, 1, -1).astype(np.int64)
+    return (
+        rows,
+        y,
+        tuple((names or {}).get(value, name) for value, name in ((negative, chosen[1]), (positive, chosen[0]))),
+    )
+
+
+def chosen_classes(classes: Any, everything: Sequence[str] = ()) -> tuple[str, ...]:
+    """The class names of the setting ``dataset.classes``: two, the positive one first, or ``all`` of `everything`."""
+    if classes == "all" and everything:
+        return tuple(everything)
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) != 2:
+        raise UserError(f"dataset.classes: {classes!r} is no choice of two; write dataset.classes=[A,B], A is +1")
+    first, second = (plain_name(value) for value in classes)
+    if first == second:
+        raise UserError(f"dataset.classes: {first} is named twice; choose two different classes")
+    return first, second
+
+
+def plain_name(value: Any) -> str:
+    """Name of a label or column as a user writes it: 7 for 7.0; what would steer a terminal is escaped."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that is not a visible character of one line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def stratified_split(y: np.ndarray, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split row numbers into (train, test), each class in the same proportion, both in ascending order."""
+    if not isinstance(test_fraction, (int, float)) or not 0.0 < test_fraction < 1.0:
+        raise UserError(f"dataset.test_fraction: {test_fraction!r} is not between 0 and 1")
+    rng = np.random.default_rng(seed)
+    test = []
+    for value in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == value))
+        test.append(rows[: n_test_rows(len(rows), test_fraction)])
+    chosen = np.sort(np.concatenate(test))
+    return np.setdiff1d(np.arange(len(y)), chosen), chosen
+
+
+def n_test_rows(n_rows: int, test_fraction: float) -> int:
+    """Test rows of a class with `n_rows`; both parts keep at least one row of every class that has two."""
+    return min(max(1, round(test_fraction * n_rows)), n_rows - 1)
+
+
+def split_seed(settings: Mapping[str, Any]) -> int:
+    """The seed of splits and choices, ``dataset.split_seed``."""
+    seed = settings.get("split_seed") or 0
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise UserError(f"dataset.split_seed: {seed!r} is not a whole number from 0 to {2**32 - 1}")
+    return seed
+
+
+def most_rows(settings: Mapping[str, Any], key: str) -> int | None:
+    """How many rows ``dataset.max_train`` or ``dataset.max_test`` allows; None for all."""
+    size = settings.get(key)
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 2):
+        raise UserError(f"dataset.{key}: {size!r} is not a number of rows; use 2 or more, or null for all")
+    return size
+
+
+def subsample(y: np.ndarray, settings: Mapping[str, Any], key: str) -> np.ndarray:
+    """Rows that ``dataset.max_train`` or ``dataset.max_test`` leaves: all, or a seeded stratified choice."""
+    size = most_rows(settings, key)
+    if size is None or size >= len(y):
+        return np.arange(len(y))
+    return stratified_subsample(y, size, split_seed(settings))
+
+
+def stratified_subsample(y: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """`size` row numbers in ascending order, the classes in proportion and each with at least one row."""
+    values, counts = np.unique(y, return_counts=True)
+    rng = np.random.default_rng(seed)
+    quota = np.maximum(1, np.floor(counts * (size / len(y))).astype(int))
+    # What rounding down left goes to the largest remainders.
+    order = np.argsort(quota - counts * (size / len(y)), kind="stable")
+    for k in order[: max(0, size - int(quota.sum()))]:
+        quota[k] += 1
+    rows = [rng.permutation(np.flatnonzero(y == value))[:n] for value, n in zip(values, quota, strict=True)]
+    return np.sort(np.concatenate(rows))

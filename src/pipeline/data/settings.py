@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,14 @@ def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str
         else:
             changed = OmegaConf.from_dotlist(list(changes))
     except Exception as error:
-        raise UserError(f"dataset: cannot read {changes!r} ({_first_line(error)})") from error
+        raise UserError(f"dataset: cannot read {changes!r} ({first_line(error)})") from error
     for key in changed:
         if key not in config:
             raise UserError(f"dataset.{key!s}: no such setting{did_you_mean(str(key), list(plain(config)))}")
     try:
         return plain(OmegaConf.merge(config, changed))
     except OmegaConfBaseException as error:
-        raise UserError(f"dataset: cannot use {changes!r} ({_first_line(error)})") from error
+        raise UserError(f"dataset: cannot use {changes!r} ({first_line(error)})") from error
 
 
 def resolve(settings: str | Settings | Any) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def resolve(settings: str | Settings | Any) -> dict[str, Any]:
     values = plain(settings)
     if not isinstance(values.get("name"), str):
         raise UserError("dataset.name: missing; name a dataset, such as dataset=digits_1v7")
+    if not re.fullmatch(r"\w[\w .+-]{0,99}", values["name"]):
+        raise UserError(f"dataset.name: {values['name']!r} must be letters, digits, spaces and . _ + - only")
     return values if values.get("loader") else read_settings(values["name"], values)
 
 
@@ -98,5 +101,6 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """An exception's message, cut to one line."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -2,95 +2,102 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pipeline.command import Command, Setting, tracking_settings, truth
 from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.tracking.store import TrackingStore
 
 _WHAT_TO_RUN = "run some, for example: python -m pipeline.run -m experiment=paper_tables dataset=mnist_1v7"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the command line; what the user can mend is one line, exit code 1."""
-    options = _parser().parse_args(arguments)
-    try:
-        _report(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+def _run(settings: dict[str, Any]) -> int:
+    if settings["stored"]:
+        from pipeline.report.docs import render
 
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.report",
-        description="Make reports/NAME/index.html and tables from the tracked runs, beside the paper's numbers.",
-    )
-    parser.add_argument("--name", help="folder below --output (default: the sweep, the dataset, or 'all')")
-    parser.add_argument("--tracking-uri", metavar="URI", help="an MLflow server, http://…")
-    parser.add_argument("--folder", type=Path, default=Path("mlruns"), help="local tracking folder (default: mlruns)")
-    parser.add_argument("--experiment", default="advsvm", help="name of the MLflow experiment (default: advsvm)")
-    parser.add_argument("--sweep", metavar="ID", help="only the runs of one sweep")
-    parser.add_argument("--dataset", action="append", default=[], help="only this dataset (may be repeated)")
-    parser.add_argument("--output", type=Path, default=Path("reports"), help="where reports go (default: reports)")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="also write FILE (docs/results.md) and its figures/")
-    parser.add_argument("--no-log", action="store_true", help="do not keep the report in MLflow")
-    return parser
-
-
-def _report(options: argparse.Namespace) -> None:
-    name = options.name or options.sweep or "-".join(options.dataset) or "all"
-    if options.sweep and not re.fullmatch(r"[\w.-]+", options.sweep):
-        raise UserError(f"--sweep: '{options.sweep}' is no sweep's id; the tag 'sweep' of the runs shows them")
+        print(f"docs: {render(settings['docs'] or Path('docs/results.md'))}")
+        return 0
+    sweep, datasets = settings["sweep"], settings["dataset"]
+    name = settings["name"] or sweep or "-".join(datasets) or "all"
+    if sweep and not re.fullmatch(r"[\w.-]+", sweep):
+        raise UserError(f"sweep: '{sweep}' is not the id of a sweep; the tag 'sweep' of the runs shows them")
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
-        raise UserError(f"--name: '{name}' is no folder name; use letters, digits, - and _")
-    store = _open(options)
+        raise UserError(f"name: '{name}' cannot name a folder; use letters, digits, - and _")
+    store = _open(settings)
 
     # Slow imports (matplotlib, scipy) only when there is something to report.
     from pipeline.report.tracked import Reader
 
     reader = Reader(store)
-    runs = reader.runs(options.sweep, options.dataset)
+    runs = reader.runs(sweep, datasets)
     if not runs:
-        wanted = [f"sweep {options.sweep}"] if options.sweep else []
-        wanted += [f"dataset {' or '.join(options.dataset)}"] if options.dataset else []
+        wanted = [f"sweep {sweep}"] if sweep else []
+        wanted += [f"dataset {' or '.join(datasets)}"] if datasets else []
         known = sorted({run.dataset for run in reader.runs()}) if wanted else []
         hint = f"there are runs of {', '.join(known)}" if known else _WHAT_TO_RUN
         raise UserError(f"no finished runs{' of ' + ' and '.join(wanted) if wanted else ''} are tracked; {hint}")
 
-    from pipeline.report.build import build, write
-    from pipeline.report.publish import publish
+    from pipeline.report.build import build, publish, write
 
-    folder = options.output / name
+    folder = settings["output"] / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--output: cannot write to {folder} ({error.strerror})") from error
-    report = build(reader, runs, name, folder)
+        raise UserError(f"output: cannot write to {folder} ({error.strerror})") from error
+    report = build(reader, runs, name, folder, settings["figures"])
     write(report)
     print(f"{len(runs)} runs, {len(report.parts)} tables: {folder / 'index.html'}")
     for line in report.failed_checks:
         print(f"  warning: {line}")
-    if options.docs:
+    if settings["docs"]:
         from pipeline.report.docs import write_docs
 
-        print(f"docs: {write_docs(report, options.docs)}")
-    if not options.no_log:
+        print(f"docs: {write_docs(report, reader, settings['docs'])}")
+    if settings["log"] and store.read_only:
+        print("not kept in MLflow: the store may only be read")
+    elif settings["log"]:
         print(f"kept in MLflow as run {publish(report, store)[:8]} (tag role=report)")
+    return 0
 
 
-def _open(options: argparse.Namespace):
+def _open(settings: dict[str, Any]) -> TrackingStore:
     """The store, without making one where there is none."""
     from omegaconf import OmegaConf
 
-    from pipeline.tracking.store import open_store
+    from pipeline.tracking.store import open_to_read
 
-    if not options.tracking_uri and not (options.folder / "mlflow.db").is_file():
-        raise UserError(f"no runs are tracked in {options.folder}/ (--folder, --tracking-uri); {_WHAT_TO_RUN}")
-    settings = {"uri": options.tracking_uri, "folder": str(options.folder), "experiment": options.experiment}
-    return open_store(OmegaConf.create(settings))
+    tracking = {name: settings[f"tracking.{name}"] for name in ("uri", "folder", "experiment")}
+    if not tracking["uri"] and not Path(tracking["folder"], "mlflow.db").is_file():
+        raise UserError(f"no runs are tracked in {tracking['folder']}/ (tracking.folder, tracking.uri); {_WHAT_TO_RUN}")
+    return open_to_read(OmegaConf.create(tracking))
 
+
+main = Command(
+    name="report",
+    about="Make reports/NAME/index.html and tables from the tracked runs, beside the paper's numbers.",
+    settings={
+        **tracking_settings(),
+        "sweep": Setting("only the runs of one sweep, by its id"),
+        "dataset": Setting("only these datasets: a,b", [], lambda text: text.split(",")),
+        "name": Setting("folder below output (default: the sweep, the dataset, or 'all')"),
+        "output": Setting("where reports go", Path("reports"), Path),
+        "docs": Setting("also write this file (docs/results.md) and its figures/", read=Path),
+        "stored": Setting("write docs anew from its stored numbers (results.json), without the runs", False, truth),
+        "figures": Setting("auto, off, or a module of yours with more figures", "auto"),
+        "log": Setting("keep the report in MLflow, too", True, truth),
+    },
+    examples={
+        "": "everything that is tracked",
+        "dataset=mnist_1v7,mnist_8v9": "two datasets",
+        "tracking.uri=http://127.0.0.1:5000": "from a server",
+    },
+    run=_run,
+)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipeline.report.paper import ATTACKS, DATASETS, MODELS, Published, dataset_name, published
+from pipeline.labels import ATTACKS, DATASETS, MODELS, dataset_name, place
+from pipeline.report.paper import PaperCell, published
 from pipeline.report.tracked import Reader, TrackedRun
-from pipeline.report.variants import RowKey, Setting, Setup, row_label, row_of, setting_of, setup_label, setup_of
+from pipeline.report.variants import (
+    PAPER_EPSILON,
+    RowKey,
+    Setting,
+    Setup,
+    row_label,
+    row_of,
+    setting_of,
+    setup_label,
+    setup_of,
+)
+from pipeline.tables import Stat, bracket_of
 
 PAPER_COLUMNS = ("none", "fgsm", "pgd", "cw", "zoo")
 UNBOUNDED = ("cw", "zoo")
+__all__ = ["PAPER_COLUMNS", "PAPER_EPSILON", "UNBOUNDED", "Cell", "Row", "Section", "attacked_metric", "sections_of"]
 
 
-@dataclass(frozen=True)
-class Stat:
-    """Mean and sample deviation over seeds."""
-
-    mean: float
-    std: float
-    n: int
-
-    def percent(self, digits: int = 2) -> str:
-        """``98.47 ± 0.12`` in percent; without the deviation when there is one seed."""
-        spread = f" ± {100 * self.std:.{digits}f}" if self.n > 1 else ""
-        return f"{100 * self.mean:.{digits}f}{spread}"
-
-
-def stat(values: Iterable[float]) -> Stat | None:
-    """Mean ± deviation, None of nothing."""
-    numbers = [float(v) for v in values]
-    if not numbers:
-        return None
-    return Stat(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
+def attacked_metric(attack: str) -> str:
+    """The accuracy that can be compared: unbounded attacks count only up to the L2 cap."""
+    return "accuracy_at_l2_cap" if attack in UNBOUNDED else "robust_accuracy"
 
 
 @dataclass
@@ -52,7 +47,12 @@ class Cell:
 
     def stat(self, metric: str) -> Stat | None:
         """A metric over the seeds."""
-        return stat(self.values(metric).values())
+        return Stat.of(self.values(metric).values())
+
+    @property
+    def brackets(self) -> list[tuple[float | None, float]]:
+        """Certified and attacked accuracy in the attack's threat, by seed."""
+        return [bracket_of(run.metrics, self.setting.bounded) for _, run in sorted(self.runs.items())]
 
     @property
     def n_test(self) -> int:
@@ -74,7 +74,7 @@ class Cell:
         return self.runs[min(self.runs)]
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """A model with its training radius, under every attack setting it met."""
 
@@ -96,7 +96,7 @@ class Row:
                 values.setdefault(seed, value)
         return dict(sorted(values.items()))
 
-    def published(self, dataset: str, attack: str) -> Published | None:
+    def published(self, dataset: str, attack: str) -> PaperCell | None:
         """The paper's cell, if this row is one of the paper's."""
         return published().get((dataset, self.key.model, attack)) if self.key.is_paper else None
 
@@ -129,6 +129,39 @@ class Section:
         """Name for files and anchors."""
         words = re.sub(r"\(.*?\)", "", self.label).lower()
         return f"{self.dataset}-" + re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has numbers for this data."""
+        return any(dataset == self.dataset for dataset, _, _ in published())
+
+    @property
+    def shown_rows(self) -> list[Row]:
+        """The rows of the main table and the figures: the paper's on its data, all on other data."""
+        return self.paper_rows if self.in_paper else self.rows
+
+    def columns(self) -> dict[str, dict[Row, Cell]]:
+        """The attacks of the main table with the cells of its rows: the paper's on its data, all on other data."""
+        found: dict[str, dict[Row, Cell]] = defaultdict(dict)
+        if self.in_paper:
+            for attack in PAPER_COLUMNS[1:]:
+                cells = {row: cell for row in self.paper_rows if (cell := row.cell(attack)) is not None}
+                if cells:
+                    label = next(iter(cells.values())).setting.label
+                    found[label if attack in UNBOUNDED else label.split(",")[0]] = cells
+            return found
+        settings = dict.fromkeys(c.setting for row in self.rows for c in row.cells if c.setting.attack != "none")
+        labels = [setting.label for setting in settings]
+        for setting, label in zip(settings, labels):
+            alike = [other for other in settings if other.label == label]
+            if len(alike) > 1:
+                differing = [i for i in setting.items if any(i not in other.items for other in alike)]
+                label += "".join(f", {key}={value}" for key, value in differing) or f", {setting.n_attacked} points"
+            for row in self.rows:
+                for cell in row.cells:
+                    if cell.setting == setting:
+                        found[label][row] = cell
+        return found
 
     @property
     def paper_rows(self) -> list[Row]:
@@ -176,7 +209,7 @@ def sections_of(runs: Iterable[TrackedRun]) -> list[Section]:
             members = by_setup[setup]
         sections.append(Section(setup, setup_label(members), _rows(members)))
     _distinguish(sections)
-    return sorted(sections, key=lambda s: (_place(DATASETS, s.dataset), s.dataset, s.label))
+    return sorted(sections, key=lambda s: (place(DATASETS, s.dataset), s.dataset, s.label))
 
 
 def _rows(runs: list[TrackedRun]) -> list[Row]:
@@ -190,8 +223,8 @@ def _rows(runs: list[TrackedRun]) -> list[Row]:
             row.cells.append(cells[key, setting])
         cells[key, setting].runs[run.seed] = run
     for row in rows.values():
-        row.cells.sort(key=lambda c: (_place(ATTACKS, c.setting.attack), c.setting.number("epsilon") or 0.0))
-    return sorted(rows.values(), key=lambda r: (_place(MODELS, r.key.model), r.key.epsilon or 0.0))
+        row.cells.sort(key=lambda c: (place(ATTACKS, c.setting.attack), c.setting.number("epsilon") or 0.0))
+    return sorted(rows.values(), key=lambda r: (place(MODELS, r.key.model), r.key.epsilon or 0.0))
 
 
 def _distinguish(sections: list[Section]) -> None:
@@ -207,10 +240,6 @@ def _distinguish(sections: list[Section]) -> None:
         for section, one in zip(same, settings):
             words = [f"{name} = {one[name]}" for name in names if name in one]
             section.label += " · " + (", ".join(words) or f"data {section.setup.digest[:8]}")
-
-
-def _place(order: dict[str, str], name: str) -> int:
-    return list(order).index(name) if name in order else len(order)
 
 
 def failed_check_lines(sections: list[Section], reader: Reader) -> list[str]:

@@ -8,13 +8,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.claims import FAILS, HOLDS, MISSING, NOISE, ONE_SEED, TEST, Claim
+from pipeline.figures.style import DPI
+from pipeline.report.build import sentence
+from pipeline.report.claims import EQUAL, FAILS, HOLDS, MISSING, NOISE, ONE_SEED, PARTLY, TEST, Claim
 from pipeline.report.paper import CITATION, SOURCE_ERRORS
 
 if TYPE_CHECKING:
     from pipeline.report.build import Report
 
-_BADGES = {HOLDS: "good", FAILS: "bad", NOISE: "open", ONE_SEED: "none", MISSING: "none"}
+# Of the browser: a figure of 6 inches is 528 wide.
+_PIXELS_PER_INCH = 88
+_BADGES = {HOLDS: "good", FAILS: "bad", NOISE: "open", PARTLY: "open", EQUAL: "none", ONE_SEED: "none", MISSING: "none"}
 
 
 def render(report: Report) -> str:
@@ -34,9 +38,17 @@ def render(report: Report) -> str:
     )
 
 
-def data_uri(path: Path) -> str:
-    """A PNG as a data address."""
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+def data_uri(path: Path, kind: str = "png") -> str:
+    """A picture as a data address."""
+    return f"data:image/{kind};base64," + base64.b64encode(path.read_bytes()).decode()
+
+
+def shown_width(path: Path) -> int:
+    """Pixels of the page that a picture takes: letters have the same size in all of them, whatever their width."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return round(image.width * _PIXELS_PER_INCH / DPI)
 
 
 def _missing(report: Report) -> list[tuple[str, str]]:
@@ -45,10 +57,12 @@ def _missing(report: Report) -> list[tuple[str, str]]:
     for dataset in report.datasets:
         drawn = {figure.id for part in dataset.parts for figure in part.figures}
         command = f"python -m pipeline.run -m experiment={{}} dataset={dataset.name}"
-        if not any(id.endswith("-over-epsilon") for id in drawn):
+        if not any(id.endswith("-over_epsilon") for id in drawn):
             wanted.append((f"{dataset.title}: accuracy over ε and K", command.format("attack_strength")))
         if dataset.certified is None:
             wanted.append((f"{dataset.title}: what certified tuning adds", command.format("certified")))
+        if not all(part.section.in_paper for part in dataset.parts):
+            continue
         if not any(part.section.row("natural") for part in dataset.parts if part.tables):
             wanted.append((f"{dataset.title}: the paper's table", command.format("paper_tables")))
     return wanted
@@ -70,6 +84,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["data_uri"] = data_uri
+    environment.filters["shown_width"] = shown_width
     environment.filters["badge"] = _badge
-    environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["sentence"] = sentence
     return environment

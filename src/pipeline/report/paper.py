@@ -9,34 +9,6 @@ from importlib.resources import files
 
 CITATION = "Wu, Hu, Gu: Fast and Scalable Adversarial Training of Kernel SVM via Doubly Stochastic Gradients, AAAI 2021"
 
-# In the order of the paper's tables; svc is the baseline we add.
-MODELS = {
-    "natural": "Natural",
-    "adv_linear_svm": "adv-linear-SVM",
-    "adv_svm_d": "adv-SVM (D)",
-    "adv_svm_c": "adv-SVM (C)",
-    "svc": "SVC",
-}
-ATTACKS = {
-    "none": "Clean",
-    "fgsm": "FGSM",
-    "pgd": "PGD",
-    "cw": "C&W",
-    "zoo": "ZOO",
-    "pgd_l2": "PGD-L2",
-    "suite": "Suite",
-}
-DATASETS = {
-    "mnist_1v7": "MNIST 1 vs. 7",
-    "mnist_8v9": "MNIST 8 vs. 9",
-    "cifar10_automobile_truck": "CIFAR-10 automobile vs. truck",
-    "cifar10_dog_horse": "CIFAR-10 dog vs. horse",
-    "mnist8m_0v4": "MNIST8M 0 vs. 4",
-    "mnist8m_6v8": "MNIST8M 6 vs. 8",
-    "digits_1v7": "Digits 1 vs. 7",
-}
-TRIALS = 10
-
 SOURCE_ERRORS = (
     "The paper's MNIST8M 0 vs. 4 row for adv-linear-SVM has PGD 98.81 above clean 98.39 and above FGSM 97.61: "
     "impossible for a working attack.",
@@ -57,7 +29,7 @@ SOURCE_ERRORS = (
 
 
 @dataclass(frozen=True)
-class Published:
+class PaperCell:
     """One cell of the paper's tables: accuracy in percent (mean and deviation of 10 trials) and minutes."""
 
     mean: float
@@ -66,17 +38,12 @@ class Published:
 
 
 @cache
-def published() -> dict[tuple[str, str, str], Published]:
+def published() -> dict[tuple[str, str, str], PaperCell]:
     """The paper's tables by (dataset, model, attack)."""
     text = files(__package__).joinpath("paper_tables.csv").read_text()
     return {
-        (row["dataset"], row["model"], row["attack"]): Published(
+        (row["dataset"], row["model"], row["attack"]): PaperCell(
             float(row["accuracy_mean"]), float(row["accuracy_std"]), float(row["minutes"])
         )
         for row in csv.DictReader(text.splitlines())
     }
-
-
-def dataset_name(name: str) -> str:
-    """``mnist_1v7`` as the paper writes it."""
-    return DATASETS.get(name, name)

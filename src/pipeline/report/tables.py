@@ -1,170 +1,140 @@
-"""The report's tables in one neutral form, which is then written as HTML, Markdown and LaTeX."""
+"""The report's tables: ours beside the paper's, seconds, how far attacks went, what certified tuning adds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from pipeline.report.content import PAPER_COLUMNS, UNBOUNDED, Cell, Row, Section, Stat, stat
-from pipeline.report.distortions import distortions_of
-from pipeline.report.paper import ATTACKS
-from pipeline.report.tracked import Reader
+import numpy as np
 
-DASH = "–"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry: the number, what it rests on (seeds, points), the failed checks that concern it."""
-
-    text: str
-    below: str = ""
-    failed: tuple[str, ...] = ()
-    kind: str = "ours"
+from pipeline.figures.bracket import certified_at
+from pipeline.labels import attack_name, model_name
+from pipeline.report.content import PAPER_COLUMNS, Cell, Row, Section
+from pipeline.report.tracked import Reader, TrackedRun
+from pipeline.report.variants import tune_label
+from pipeline.tables import DASH, Entry, Stat, Table, bracket_entry, name, seeds_text
 
 
-@dataclass
-class Table:
-    """A titled table; ``groups`` are the spanning headers (text, columns), ``columns`` the headers below them."""
-
-    title: str
-    groups: list[tuple[str, int]]
-    columns: list[str]
-    rows: list[list[Entry]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def name(text: str) -> Entry:
-    """The first entry of a row."""
-    return Entry(text, kind="name")
-
-
-def main_table(section: Section) -> Table:
-    """The paper's table: ours beside the paper's, the unbounded attacks at the L2 cap and without one."""
-    cap = section.l2_cap
-    in_paper = any(row.published(section.dataset, "none") for row in section.paper_rows)
-    groups, columns = [("", 1)], ["model"]
-    for attack in PAPER_COLUMNS:
-        own = [f"ours, L2 ≤ {cap:g}", "ours, no bound"] if attack in UNBOUNDED else ["ours"]
-        own += (["paper, budget not stated"] if attack in UNBOUNDED else ["paper"]) if in_paper else []
-        groups.append((ATTACKS[attack], len(own)))
-        columns += own
-    groups.append(("Certified", 1))
-    columns.append(f"L2 ≤ {_certified_radius(section)}")
-    table = Table("Accuracy [%]", groups, columns)
-    for row in section.paper_rows:
-        entries = [name(row.label)]
-        for attack in PAPER_COLUMNS:
-            cell = row.cell(attack)
-            if attack == "none":
-                entries.append(_clean_entry(row))
-            else:
-                entries += [_entry(cell, "accuracy_at_l2_cap")] if attack in UNBOUNDED else []
-                entries.append(_entry(cell, "robust_accuracy"))
-            entries += [_paper_entry(row, section, attack)] if in_paper else []
-        entries.append(_shared_entry(row, "certified_accuracy"))
+def accuracy_table(section: Section) -> Table:
+    """Clean accuracy and, per attack, ``[certified, attacked]`` in its own threat; the paper's numbers on its "
+    "data."""
+    attacks = section.columns()
+    paper = ["paper"] if section.in_paper else []
+    groups, columns = [("", 1), ("Clean", 1 + len(paper))], ["model", "ours" if paper else "", *paper]
+    for label, cells in attacks.items():
+        groups.append((label, 1 + len(paper)))
+        shared = _shared_basis(cells.values())
+        columns += [", ".join(filter(None, ("[certified, attacked]", shared))), *paper]
+    table = Table("Accuracy [%]", columns, groups=groups)
+    for row in section.shown_rows:
+        entries = [name(row.label), _clean_entry(row)]
+        entries += [_paper_entry(row, section, "none")] if paper else []
+        for cells in attacks.values():
+            entries.append(_bracket(cells.get(row), _shared_basis(cells.values())))
+            attack = next(iter(cells.values())).setting.attack
+            entries += [_paper_entry(row, section, attack)] if paper else []
         table.rows.append(entries)
-    _lift_shared_basis(table)
+    table.lift_shared_basis()
     table.notes.append(
-        "Mean ± standard deviation over seeds, in percent of the test points that the attack got; points that were "
-        "misclassified before count as broken. FGSM and PGD: L∞ ≤ 8/255, PGD with 10 steps of ε/4."
+        "[certified, attacked]: true robust accuracy lies between the two, what is proved and what the attack left, "
+        "both in the norm and radius of the column; a dash: not certified in that threat. Mean ± standard deviation "
+        "over seeds, in percent of the attacked points; points that were misclassified before count as broken."
     )
-    table.notes.append(
-        "C&W and ZOO minimise the distortion without a bound: given time they break every point, so “no bound” says "
-        f"only that they succeeded. The number to compare is the accuracy when examples beyond L2 {cap:g} do not count."
-    )
+    if any(not cell.setting.bounded for cells in attacks.values() for cell in cells.values()):
+        table.notes.append(
+            "C&W and ZOO minimise the distortion without a bound: given time they break every point, so only "
+            "examples "
+            "within the L2 radius of the column count." + (" The paper states no budget for them." if paper else "")
+        )
     return table
 
 
-def _lift_shared_basis(table: Table) -> None:
-    """What all entries of a column rest on is said once, in its header."""
-    for place in range(1, len(table.columns)):
-        entries = [row[place] for row in table.rows]
-        shared = {entry.below for entry in entries if entry.text != DASH}
-        if len(shared) == 1 and shared != {""}:
-            table.columns[place] += f", {shared.pop()}"
-            for row in table.rows:
-                row[place] = replace(row[place], below="")
+def _bracket(cell: Cell | None, said: str = "") -> Entry:
+    """The bracket, what it rests on unless that is ``said`` in the header, and what failed."""
+    entry = bracket_entry(cell.brackets if cell else [])
+    if cell is None:
+        return entry
+    basis = _basis(cell)
+    return Entry(entry.text, " · ".join(filter(None, (entry.below, basis if basis != said else ""))), _failed(cell))
+
+
+def _shared_basis(cells: Iterable[Cell]) -> str:
+    found = {_basis(cell) for cell in cells}
+    return found.pop() if len(found) == 1 else ""
 
 
 def time_table(section: Section) -> Table:
-    """Seconds of every stage beside the paper's minutes."""
-    attacks = [a for a in ("fgsm", "pgd", *UNBOUNDED) if any(row.cell(a) for row in section.paper_rows)]
-    groups = [("", 1), ("Ours [s]", 2 + len(attacks)), ("Paper [min]", 1)]
-    columns = ["model", "grid", "training", *(ATTACKS[a] for a in attacks), "one cell of its table"]
-    table = Table("Time", groups, columns)
-    for row in section.paper_rows:
-        entries = [name(row.label), _seconds(stat(row.shared("tune_seconds").values()))]
-        entries.append(_seconds(stat(row.shared("train_seconds").values())))
-        for attack in attacks:
-            cell = row.cell(attack)
-            entries.append(_seconds(cell.stat("attack_seconds"), cell) if cell else Entry(DASH))
-        minutes = [p.minutes for a in ATTACKS if (p := row.published(section.dataset, a))]
+    """Seconds of every stage, beside the paper's minutes on its data."""
+    attacks = section.columns()
+    groups, columns = [("", 1), ("Ours [s]", 2 + len(attacks))], ["model", "grid", "training", *attacks]
+    if section.in_paper:
+        groups.append(("Paper [min]", 1))
+        columns.append("one cell of its table")
+    table = Table("Time", columns, groups=groups)
+    for row in section.shown_rows:
+        entries = [name(row.label)]
+        entries += [_seconds(Stat.of(row.shared(f"{stage}_seconds").values())) for stage in ("tune", "train")]
+        for cells in attacks.values():
+            cell = cells.get(row)
+            entries.append(_seconds(cell.stat("attack_seconds"), cell) if cell else Entry())
+        minutes = [p.minutes for a in PAPER_COLUMNS if (p := row.published(section.dataset, a))]
         text = f"{min(minutes):.1f} to {max(minutes):.1f}" if minutes else DASH
-        table.rows.append([*entries, Entry(text, kind="paper")])
+        table.rows.append(entries + ([Entry(text, kind="paper")] if section.in_paper else []))
     table.notes.append(
-        "Grid: the whole 5-fold grid, once per model, shared by all seeds. Attacks: all attacked points together. "
-        "Wall-clock of the machine that ran the job, whatever else it did; the paper does not say what it timed."
+        "Grid: the whole grid with its folds, once per model, shared by all seeds. Attacks: all attacked points "
+        "together. "
+        "Wall-clock of the machine that ran the job, whatever else it did."
+        + (" The paper does not say what it timed." if section.in_paper else "")
     )
     return table
 
 
 def distortion_table(section: Section, reader: Reader) -> Table | None:
-    """How far C&W and ZOO went, and the budget at which ours gives the paper's number."""
-    groups = [("", 2), ("L2 distortion of broken points", 3), ("", 3)]
-    columns = [
-        "model",
-        "attack",
-        "10 %",
-        "median",
-        "90 %",
-        "success [%]",
-        "queries per point",
-        "L2 cap for the paper's",
-    ]
-    table = Table("How far the unbounded attacks had to go", groups, columns)
-    for row in section.paper_rows:
-        for attack in UNBOUNDED:
-            cell, paper = row.cell(attack), row.published(section.dataset, attack)
-            found = distortions_of(cell, section, paper.mean if paper else None, reader) if cell else None
-            if found is None or cell is None:
+    """How far attacks without a bound went, and the budget at which ours gives the paper's number."""
+    columns = ["model", "attack", "10 %", "median", "90 %", "success [%]", "queries per point"]
+    columns += ["L2 cap for the paper's"] if section.in_paper else []
+    table = Table("How far the unbounded attacks had to go", columns)
+    table.groups = [("", 2), ("L2 distortion of broken points", 3), ("", len(columns) - 5)]
+    for row in section.shown_rows:
+        for cell in (cells[row] for cells in section.columns().values() if row in cells):
+            paper = row.published(section.dataset, cell.setting.attack)
+            found = None if cell.setting.bounded else distortions_of(cell, paper.mean if paper else None, reader)
+            if found is None:
                 continue
-            budget = DASH if found.matching_budget is None else f"{found.matching_budget:.2f}"
             numbers = [f"{v:.2f}" for v in (found.q10, found.median, found.q90)]
-            numbers += [f"{100 * found.success_rate:.1f}", f"{found.queries:,.0f}".replace(",", " "), budget]
-            first = Entry(ATTACKS[attack], below=_basis(cell), failed=_failed(cell), kind="name")
+            numbers += [f"{100 * found.success_rate:.1f}", f"{found.queries:,.0f}".replace(",", " ")]
+            if section.in_paper:
+                numbers.append(DASH if found.matching_budget is None else f"{found.matching_budget:.2f}")
+            first = name(attack_name(cell.setting.attack), below=_basis(cell), failed=_failed(cell))
             table.rows.append([name(row.label), first, *(Entry(n) for n in numbers)])
-    table.notes.append(
-        "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where our clean "
-        "accuracy is already below it or the paper has no such cell."
-    )
+    if section.in_paper:
+        table.notes.append(
+            "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where "
+            "our clean "
+            "accuracy is already below it or the paper has no such cell."
+        )
     return table if table.rows else None
 
 
 def other_table(section: Section) -> Table | None:
     """Everything measured that has no place in the paper's table: other radii, other budgets."""
-    columns = ["model", "attack", "clean", "under attack", f"L2 ≤ {section.l2_cap:g}", "certified"]
-    table = Table("Other settings that were measured", [], columns)
+    columns = ["model", "attack", "clean", "[certified, attacked]"]
+    table = Table("Other settings that were measured", columns)
+    shown = [cell for cells in section.columns().values() for cell in cells.values()]
+    shown += [cell for row in section.shown_rows if (cell := row.cell("none"))]
     for row in section.rows:
-        shown = [] if not row.key.is_paper else [row.cell(a) for a in ("none", "fgsm", "pgd", *UNBOUNDED)]
         for cell in row.cells:
-            if any(cell is other for other in shown):
-                continue
-            metrics = ("clean_accuracy", "robust_accuracy", "accuracy_at_l2_cap", "certified_accuracy")
-            first, *rest = (_entry(cell, metric) for metric in metrics)
-            plain = [Entry(entry.text) for entry in rest]
-            table.rows.append([name(row.label), name(cell.setting.label), first, *plain])
+            if not any(cell is other for other in shown):
+                entries = [name(row.label), name(cell.setting.label), _entry(cell, "clean_accuracy"), _bracket(cell)]
+                table.rows.append(entries)
     return table if table.rows else None
-
-
-def _certified_radius(section: Section) -> str:
-    radii = {run.params.get("evaluation.certified_radius", "?") for run in section.runs}
-    return ", ".join(sorted(radii))
 
 
 def _entry(cell: Cell | None, metric: str) -> Entry:
     value = cell.stat(metric) if cell else None
     if cell is None or value is None:
-        return Entry(DASH)
+        return Entry()
     return Entry(value.percent(), _basis(cell), _failed(cell))
 
 
@@ -176,9 +146,9 @@ def _clean_entry(row: Row) -> Entry:
 
 def _shared_entry(row: Row, metric: str) -> Entry:
     values = row.shared(metric)
-    value = stat(values.values())
+    value = Stat.of(values.values())
     if value is None:
-        return Entry(DASH)
+        return Entry()
     return Entry(value.percent(), f"{row.cells[0].n_test} points · {seeds_text(value.n)}")
 
 
@@ -189,7 +159,7 @@ def _paper_entry(row: Row, section: Section, attack: str) -> Entry:
 
 def _seconds(value: Stat | None, cell: Cell | None = None) -> Entry:
     if value is None:
-        return Entry(DASH)
+        return Entry()
     digits = 0 if value.mean >= 100 else 1 if value.mean >= 1 else 2
     return Entry(f"{value.mean:.{digits}f}", f"{cell.setting.n_attacked} points" if cell else "")
 
@@ -199,13 +169,139 @@ def _basis(cell: Cell) -> str:
     return f"{cell.setting.n_attacked}{every} points · {seeds_text(len(cell.runs))}"
 
 
-def seeds_text(count: int) -> str:
-    """``3 seeds``."""
-    return f"{count} seeds" if count != 1 else "1 seed"
-
-
 def _failed(cell: Cell) -> tuple[str, ...]:
     def where(seeds: list[int]) -> str:
         return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
     return tuple(f"check {check} failed ({where(seeds)})" for check, seeds in cell.failed_checks.items())
+
+
+@dataclass(frozen=True)
+class Distortions:
+    """L2 distortions of the examples that an attack broke, over all seeds of a cell.
+
+    ``matching_budget`` is the L2 cap at which our accuracy equals the paper's: the smallest radius whose accuracy is
+    no longer above it, None when the paper has no such cell or clean accuracy is already below.
+    """
+
+    q10: float
+    median: float
+    q90: float
+    success_rate: float
+    queries: float
+    matching_budget: float | None
+
+
+def breaking_distances(run: TrackedRun, reader: Reader) -> np.ndarray | None:
+    """Per example the L2 distortion that changed its label: 0 if it was wrong before, infinity if it stood."""
+    arrays = reader.arrays(run, "adversarial/examples.npz", ("success", "distortion_l2"))
+    if arrays is None:
+        return None
+    return np.where(arrays["success"], arrays["distortion_l2"], np.inf)
+
+
+def distortions_of(cell: Cell, published_mean: float | None, reader: Reader) -> Distortions | None:
+    """Quantiles over the broken examples of all seeds, None without the runs' files."""
+    found = [d for run in cell.runs.values() if (d := breaking_distances(run, reader)) is not None]
+    if not found:
+        return None
+    distances = np.concatenate(found)
+    moved = distances[(distances > 0) & np.isfinite(distances)]
+    quantiles = np.quantile(moved, [0.1, 0.5, 0.9]) if moved.size else np.zeros(3)
+    success, queries = cell.stat("attack_success_rate"), Stat.of(cell.values("queries_mean").values())
+    return Distortions(
+        q10=float(quantiles[0]),
+        median=float(quantiles[1]),
+        q90=float(quantiles[2]),
+        success_rate=success.mean if success else float("nan"),
+        queries=queries.mean if queries else float("nan"),
+        matching_budget=_budget(distances, published_mean),
+    )
+
+
+def _budget(distances: np.ndarray, percent: float | None) -> float | None:
+    if percent is None or 100 * np.mean(distances > 0) < percent:
+        return None
+    # accuracy(r) = share of distances above r, so r is the quantile at 1 - accuracy.
+    radius = float(np.sort(distances)[min(len(distances) - 1, int(np.floor((1 - percent / 100) * len(distances))))])
+    return radius if np.isfinite(radius) else None
+
+
+@dataclass(frozen=True)
+class BracketPoint:
+    """One model at one training radius ε, tuned one way, bracketed at the L2 radius ``radius``."""
+
+    model: str
+    tuning: str
+    epsilon: float
+    radius: float
+    clean: Stat
+    certified: Stat | None
+    attacked: Stat
+    basis: str
+    failed: tuple[str, ...]
+
+
+def certified_points(sections: list[Section], reader: Reader) -> list[BracketPoint]:
+    """All cells attacked by PGD in an L2 ball, of sections that use the exact kernel."""
+    points = []
+    for section in sections:
+        for row in section.rows:
+            for cell in row.cells:
+                radius = cell.setting.number("epsilon")
+                if cell.setting.get("norm") != "l2" or radius is None or row.key.epsilon is None:
+                    continue
+                clean, attacked = cell.stat("clean_accuracy"), cell.stat("robust_accuracy")
+                if clean is None or attacked is None:
+                    continue
+                points.append(
+                    BracketPoint(
+                        f"{model_name(row.key.model)}, {section.label.rsplit(' · ', 1)[0]}",
+                        tune_label(cell.first.params),
+                        row.key.epsilon,
+                        radius,
+                        clean,
+                        _certified_at(cell, radius, reader),
+                        attacked,
+                        f"{cell.setting.n_attacked} points · {seeds_text(len(cell.runs))}",
+                        tuple(f"check {check} failed" for check in cell.failed_checks),
+                    )
+                )
+    return points
+
+
+def certified_table(points: list[BracketPoint]) -> Table | None:
+    """Rows: training radius ε; columns: tuning × (clean, attacked, certified)."""
+    if not points:
+        return None
+    tunings = sorted({p.tuning for p in points})
+    groups = [("", 3)] + [(tuning, 3) for tuning in tunings]
+    columns = ["model", "ε (L2)", "r (L2)"] + ["clean", "PGD-L2 at r", "certified at r"] * len(tunings)
+    table = Table("What certified tuning adds: accuracy [%] over the training radius ε", columns, groups=groups)
+    rows: dict[tuple[str, float, float], dict[str, BracketPoint]] = defaultdict(dict)
+    for point in points:
+        rows[point.model, point.radius, point.epsilon][point.tuning] = point
+    for (model, radius, epsilon), by_tuning in sorted(rows.items()):
+        entries = [name(model), name(f"{epsilon:.4g}"), name(f"{radius:.4g}")]
+        for tuning in tunings:
+            p = by_tuning.get(tuning)
+            if p is None:
+                entries += [Entry()] * 3
+                continue
+            certified = Entry(p.certified.percent() if p.certified else DASH)
+            entries += [Entry(p.clean.percent(), p.basis), Entry(p.attacked.percent(), failed=p.failed), certified]
+        table.rows.append(entries)
+    table.notes.append(
+        "True robust accuracy at the L2 radius r lies between the certified accuracy (proved) and the accuracy under "
+        "PGD in the L2 ball (an attack that may not be the best one). ε = 0 is the natural model."
+    )
+    return table
+
+
+def _certified_at(cell: Cell, radius: float, reader: Reader) -> Stat | None:
+    """In the attack's own threat; of runs from before that was computed, from the general radii."""
+    own = [certified for certified, _ in cell.brackets if certified is not None]
+    if len(own) == len(cell.runs):
+        return Stat.of(own)
+    stored = [reader.arrays(run, "certificates/radii.npz", ("radii",)) for run in cell.runs.values()]
+    return Stat.of(float(certified_at(arrays["radii"], np.array([radius]))[0]) for arrays in stored if arrays)

@@ -12,7 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.tracking.store import TrackingStore
+from pipeline.tracking.view import members
 
 _PAGE = 500
 
@@ -48,22 +50,27 @@ class Reader:
 
     def runs(self, sweep: str | None = None, datasets: Iterable[str] = ()) -> list[TrackedRun]:
         """All finished experiments, newest first, optionally of one sweep or of some datasets."""
-        conditions = "tags.role = 'experiment' and attributes.status = 'FINISHED'"
-        if sweep:
-            conditions += f" and tags.sweep = '{sweep}'"
-        wanted, found, token = set(datasets), [], None
+        # Runs from before a run could belong to several sweeps carry the name of one only.
+        of_sweep = [f" and {members(sweep)}", f" and tags.sweep = '{sweep}'"] if sweep else [""]
+        found = next((found for condition in of_sweep if (found := self._search(condition))), [])
+        wanted = set(datasets)
+        return [run for run in found if not wanted or run.dataset in wanted]
+
+    def _search(self, condition: str) -> list[TrackedRun]:
+        found, token = [], None
         while True:
             page = self.store.client.search_runs(
                 [self.store.experiment_id],
-                filter_string=conditions,
+                filter_string=f"tags.role = 'experiment' and attributes.status = 'FINISHED'{condition}",
                 max_results=_PAGE,
                 order_by=["attributes.start_time DESC"],
                 page_token=token,
             )
-            found += [_tracked(run) for run in page]
+            # What is left of a diverged training is no measurement.
+            found += [_tracked(self.store.trusted(run)) for run in page if not run.data.metrics.get("diverged")]
             token = page.token
             if not token:
-                return [run for run in found if not wanted or run.dataset in wanted]
+                return found
 
     def curve(self, run: TrackedRun, name: str) -> list[tuple[int, float]]:
         """Points (step, value) of a stepped metric; empty when the run has none."""
@@ -101,8 +108,11 @@ class Reader:
     def check_messages(self, run: TrackedRun) -> dict[str, str]:
         """What the failed checks of a run said."""
         file = self.file(run, "checks.json") if run.failed_checks else None
-        checks = json.loads(file.read_text()) if file else []
-        said = {check["id"]: check["message"] for check in checks if check["status"] == "fail"}
+        try:
+            checks = json.loads(file.read_text()) if file else []
+            said = {check["id"]: str(check["message"]) for check in checks if check["status"] == "fail"}
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            said = dict.fromkeys(run.failed_checks, "its checks.json cannot be read")
         return {name: said.get(name, "") for name in run.failed_checks}
 
 
@@ -115,18 +125,33 @@ def _tracked(run: Any) -> TrackedRun:
         dataset=tags.get("dataset", "?"),
         model=tags.get("model", "?"),
         attack=tags.get("attack", "?"),
-        seed=int(tags.get("seed", 0)),
+        seed=_number(tags.get("seed", "0"), run.info.run_id),
         sweep=tags.get("sweep", ""),
         params=dict(params),
         metrics=dict(run.data.metrics),
         failed_checks=tuple(sorted(k.removeprefix("check.") for k, v in tags.items() if _failed(k, v))),
         started=run.info.start_time,
         digest=dataset.digest if dataset else "",
-        profile=json.loads(dataset.profile) if dataset and dataset.profile else {},
+        profile=_profile(dataset.profile) if dataset else {},
         notes=tags.get("data_notes", ""),
         artifacts=run.info.artifact_uri,
         commit=tags.get("git_commit", ""),
     )
+
+
+def _profile(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(seed: str, run: str) -> int:
+    try:
+        return int(seed)
+    except ValueError:
+        raise UserError(f"run {run}: its tag seed is {seed!r}, not a number; put it right or delete the run") from None
 
 
 def _failed(tag: str, value: str) -> bool:

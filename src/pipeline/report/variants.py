@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from pipeline.report.paper import ATTACKS, MODELS
+from pipeline.labels import ATTACKS, MODELS, attack_name, model_name, threat_of
 from pipeline.report.tracked import TrackedRun
 
 PAPER_EPSILON = 8 / 255
@@ -29,9 +30,10 @@ _REMARKS = (
     ("model.expansion.n_features", "1024", "{} features"),
     ("model.kernel.width_scale", "4.0", "width scale {}"),
     ("model.kernel.gamma", "None", "kernel γ = {}"),
-    ("model.batch_size", "500", "batch {}"),
-    ("model.passes", "1", "{} passes"),
+    ("model.batch_size", ("500", "auto"), "batch {}"),
+    ("model.passes", ("1", "auto"), "{} passes"),
     ("model.decay", "literal", "{} decay"),
+    ("model.averaging", "none", "{} averaging"),
     ("model.dtype", "float32", "{}"),
     ("dataset.max_train", "None", "{} training rows"),
     ("dataset.max_test", "None", "{} test rows"),
@@ -78,6 +80,13 @@ class Setting:
     items: Items
     n_attacked: int
     l2_cap: float
+    threat: str = ""
+    bounded: bool = True
+
+    @property
+    def metric(self) -> str:
+        """The attacked accuracy in the attack's threat: without a bound only examples within the L2 cap count."""
+        return "robust_accuracy" if self.bounded else "accuracy_at_l2_cap"
 
     def get(self, name: str, default: str = "") -> str:
         """A parameter of the attack."""
@@ -109,19 +118,16 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """``PGD, L∞ ≤ 0.0314, 40 steps``: the attack with its budget."""
-        words = [ATTACKS.get(self.attack, self.attack)]
-        if self.number("epsilon") is not None:
-            words.append(f"{'L2' if self.get('norm') == 'l2' else 'L∞'} ≤ {self.number('epsilon'):.4g}")
-        if self.attack.startswith("pgd"):
-            words.append(f"{self.get('steps')} steps")
-        return ", ".join(words)
+        """``PGD L∞ 8/255, 40 steps``: the attack with its budget."""
+        words = [" ".join(filter(None, (attack_name(self.attack), "" if self.bounded else "≤", self.threat)))]
+        steps = self.number("steps") if self.number("epsilon") is not None else None
+        return ", ".join([*words, *([f"{steps:.0f} steps"] if steps is not None else [])])
 
 
 def setup_of(run: TrackedRun) -> Setup:
     """The table this run belongs to."""
     tuned = _tuned(run)
-    tune = _items(run, "tune.") if tuned else (("name", "none"),)
+    tune = _items(run, "tune.") if run.params.get("tune.enabled") == "True" else (("name", "none"),)
     kernel: Items = ()
     if _has_expansion(run):
         kernel = tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
@@ -139,7 +145,17 @@ def row_of(run: TrackedRun) -> RowKey:
 def setting_of(run: TrackedRun) -> Setting:
     """The attack of this run."""
     cap = float(run.params.get("evaluation.l2_cap", "nan"))
-    return Setting(run.attack, _items(run, "attack.", _ATTACK_LABELS), int(run.metrics["n_attacked"]), round(cap, 6))
+    items, count = _items(run, "attack.", _ATTACK_LABELS), int(run.metrics["n_attacked"])
+    threat, bounded = _threat(items, run.params.get("attack._target_", ""), cap)
+    return Setting(run.attack, items, count, round(cap, 6), threat, bounded)
+
+
+@cache
+def _threat(items: Items, target: str, cap: float) -> tuple[str, bool]:
+    """The threat in words, and whether it is the attack's own ball; asked once per setting of an attack."""
+    settings = {f"attack.{key}": value for key, value in items}
+    found = threat_of(settings | {"attack._target_": target, "evaluation.l2_cap": str(cap)})
+    return (str(found[0]), found[1]) if found else ("", True)
 
 
 def setup_label(runs: Sequence[TrackedRun]) -> str:
@@ -159,18 +175,31 @@ def setup_label(runs: Sequence[TrackedRun]) -> str:
 
 
 def tune_label(params: dict[str, str]) -> str:
-    """How C and the step size were chosen."""
+    """How C, the step size and, if it was not the paper's, the width were chosen."""
     if params.get("tune.enabled") != "True":
         return f"not tuned (C = {params.get('model.C', '?')}, step = {params.get('model.step', '?')})"
-    name, metric = params.get("tune.name", ""), params.get("tune.metric", "accuracy").replace("_", " ")
-    grid = "" if name in ("paper", "certified") else f" over the {name} grid"
-    return f"tuned by {metric}{grid}" + (f" at L2 {params['tune.radius']}" if "certified" in metric else "")
+    name, metric = params.get("tune.name", ""), params.get("tune.metric", "accuracy")
+    widths = params.get("tune.width_scale", "None") != "None"
+    if name in ("accuracy", "certified", "robust"):
+        grid = ", width too" if widths else ""
+    else:
+        grid = "" if name == "paper" else f" over the {name} grid"
+    if metric == "accuracy":
+        return f"tuned by accuracy{grid}"
+    radius, norm = params.get("tune.radius", "None"), params.get("tune.norm", "None")
+    # Runs from before the threat was the attack's own were certified in L2 at tune.radius.
+    if radius == "None":
+        norm, radius = params.get("threat.norm", "?"), params.get("threat.epsilon", "?")
+    place = f"{'L∞' if norm == 'linf' else 'L2'} {radius}"
+    within = params.get("tune.within", "None")
+    rule = "" if within == "None" else f" and at most {100 * float(within):g} points below the best accuracy"
+    return f"tuned by {metric.replace('_', ' ')}{grid} at {place}{rule}"
 
 
 def row_label(run: TrackedRun) -> str:
     """The model's name as the paper writes it, with what departs from the paper."""
     key = row_of(run)
-    words = [MODELS.get(key.model, key.model)]
+    words = [model_name(key.model)]
     if not key.is_paper and key.epsilon is not None:
         words.append(f"ε = {key.epsilon:.4g}")
     return ", ".join(words + _remarks(run.params, () if _has_expansion(run) else _ROW_REMARKS))
@@ -180,12 +209,16 @@ def _remarks(params: dict[str, str], table: tuple, skip: Sequence[str] = ()) -> 
     return [
         words.format(params[name])
         for name, usual, words in table
-        if params.get(name, usual) != usual and name.removeprefix("model.") not in skip
+        if params.get(name) not in (None, *([usual] if isinstance(usual, str) else usual))
+        and name.removeprefix("model.") not in skip
     ]
 
 
 def _tuned(run: TrackedRun) -> tuple[str, ...]:
-    """Model parameters that the grid chose: results, not settings."""
+    """Model parameters that the grid or the data chose: results, not settings."""
+    if "chosen" in run.params:
+        return tuple(name.removeprefix("model.") for name in run.params["chosen"].split(",") if name)
+    # Runs from before these were named.
     if run.params.get("tune.enabled") != "True":
         return ()
     widths = run.params.get("tune.width_scale", "None") != "None"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
 
 from pipeline.cache import Entry
 from pipeline.cache.tree import pack, unpack
-from pipeline.data import Dataset
 from pipeline.errors import UserError
-from pipeline.progress import Observer
-from pipeline.stages.build import build
-from pipeline.stages.plan import attack_limit
-from pipeline.stages.train import Trained
+from pipeline.stages.base import Stage, plain
+from pipeline.stages.build import build, build_attack
+
+if TYPE_CHECKING:
+    from pipeline.data import Dataset
+    from pipeline.progress import Observer
+    from pipeline.stages.train import Trained
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,47 @@ def _result_classes() -> dict[str, type]:
     return {name: kind for name in dir(attacks) if isinstance(kind := getattr(attacks, name), type)}
 
 
-def attack(
-    cfg: DictConfig, data: Dataset, trained: Trained, observer: Observer | None = None, surrogate: Trained | None = None
-) -> Attacked:
-    """Attack the trained model on at most ``evaluation.max_attacked`` (``max_attacked_costly``) test rows."""
-    rows = choose_rows(data.y_test, attack_limit(cfg))
-    X, y = np.ascontiguousarray(data.X_test[rows]), data.y_test[rows]
-    started = time.perf_counter()
-    method = build(cfg.attack, random_state=cfg.seed)
-    if surrogate is not None:
-        method = transfer(method, surrogate.model)
-    result = method(trained.model, X, y, observer=observer)
-    seconds = time.perf_counter() - started
-    return Attacked(result, rows, trained.model.predict(X) != y, seconds)
+class Attack(Stage):
+    """Attack the trained model on at most ``evaluation.max_attacked`` (``max_attacked_costly``) test rows.
+
+    With a trained surrogate among its needs, the examples are made against that.
+    """
+
+    name = "attack"
+    result = Attacked
+
+    def settings(self) -> dict[str, Any]:
+        return {"attack": plain(self.cfg.attack), "max_attacked": attack_limit(self.cfg), "seed": self.cfg.seed}
+
+    def line(self, attacked: Attacked) -> str:
+        return f"{len(attacked.rows)} test points"
+
+    def run(
+        self, data: Dataset, trained: Trained, surrogate: Trained | None = None, observer: Observer | None = None
+    ) -> Attacked:
+        """Attack, and note which rows were wrong beforehand."""
+        from attacks import Unattackable
+
+        rows = choose_rows(data.y_test, attack_limit(self.cfg))
+        X, y = np.ascontiguousarray(data.X_test[rows]), data.y_test[rows]
+        started = time.perf_counter()
+        method = build_attack(self.cfg, data)
+        if surrogate is not None:
+            method = transfer(method, surrogate.model)
+        try:
+            result = method(trained.model, X, y, observer=observer)
+        except Unattackable as reason:
+            raise UserError(f"attack={self.cfg.attack.name}: {reason}") from reason
+        seconds = time.perf_counter() - started
+        return Attacked(result, rows, trained.model.predict(X) != y, seconds)
+
+
+def attack_limit(cfg: DictConfig) -> int | None:
+    """How many test rows this attack gets: the lower of the two limits of ``evaluation`` that apply to it."""
+    most, costly = cfg.evaluation.max_attacked, cfg.evaluation.max_attacked_costly
+    if costly is None or not getattr(build(cfg.attack), "costly", False):
+        return most
+    return costly if most is None else min(most, costly)
 
 
 def transfer(method: Any, surrogate: Any) -> Any:

@@ -1,21 +1,100 @@
-"""The bracket around the true robust accuracy: certified from below, attacked from above, over the L2 radius.
+"""What is known about the true robust accuracy: certified from below, attacked from above, on the same points.
 
-An L∞ or small-ball attack says little at a larger L2 radius: its examples all lie within its own ball. So that every
-run has an upper curve that means something, runs without a minimum-norm attack search for the nearest adversarial point
-of a sample of their points. Certificate and attack are compared on the same points.
+In the attack's own threat every attacked row is certified, broken or undecided (:func:`judge`). Over the L2 radius
+there is a second view (:func:`bracket`): an L∞ or small-ball attack says little at a larger L2 radius, so runs without
+a minimum-norm attack search for the nearest adversarial point of a sample of their rows.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.data import Dataset
-from pipeline.stages.attack import Attacked
-from pipeline.stages.train import Trained
+from pipeline.stages.build import constraints_of
+
+if TYPE_CHECKING:
+    from attacks import Threat
+    from pipeline.data import Dataset
+    from pipeline.stages.attack import Attacked
+    from pipeline.stages.train import Trained
 
 _SAMPLE = 64
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Per attacked row, (n,) bool each: proved robust, or broken, in one threat."""
+
+    norm: str
+    epsilon: float
+    bounded: bool  # whether the threat is the attack's own ball; else it is L2 at the cap
+    attacked: bool  # False for attack=none: then only the certificate says something
+    certified: np.ndarray
+    broken: np.ndarray
+    box: tuple[Any, Any] = (0.0, 1.0)
+    stopped: bool = False  # whether evaluation.certify_seconds ended the proofs: then undecided depends on the machine
+
+    @property
+    def undecided(self) -> np.ndarray:
+        """Neither proved robust nor broken."""
+        return ~(self.certified | self.broken)
+
+    @property
+    def threat(self) -> Threat:
+        """What both sides speak about."""
+        from attacks import Threat
+
+        return Threat(self.norm, self.epsilon, self.box)
+
+    @property
+    def words(self) -> list[str]:
+        """``certified``, ``broken`` or ``undecided`` per row."""
+        return np.where(self.certified, "certified", np.where(self.broken, "broken", "undecided")).tolist()
+
+
+def judge(
+    data: Dataset,
+    trained: Trained,
+    attacked: Attacked,
+    radii: np.ndarray,
+    l2_cap: float,
+    seconds: float | None,
+    observer: Any = None,
+) -> Verdicts:
+    """Certify the attacked rows in the attack's own norm, radius and box; one without a bound is read at the cap."""
+    from attacks import Threat
+    from models import NoCertificate, certify
+
+    result = attacked.result
+    # Without an attack (radius 0) the certificate at the cap is what there is to know.
+    attacks_at_all = result.threat.epsilon > 0
+    bounded = result.threat.bounded and attacks_at_all
+    threat = result.threat if bounded else Threat("l2", l2_cap, result.threat.box)
+    X, y = np.ascontiguousarray(data.X_test[attacked.rows]), data.y_test[attacked.rows]
+    # The L2 ball of radius √d ε around a point covers its L∞ ball.
+    reach = threat.epsilon * (math.sqrt(X.shape[1]) if threat.norm == "linf" else 1.0)
+    certified = (radii[attacked.rows] > 0) & (radii[attacked.rows] >= reach)
+    broken = np.asarray(result.success if bounded else result.success & (result.distortion_l2 <= threat.epsilon))
+    constraints, started = constraints_of(data), time.perf_counter()
+    if callable(getattr(trained.model, "certificate_contest", None)):
+        # Of broken rows only the cheapest proof is asked, in case it contradicts.
+        for rows, limit in ((np.flatnonzero(broken), 0.0), (np.flatnonzero(~broken), seconds)):
+            # What constrains the attacker is for the proof a box around every row.
+            box = threat.box if constraints is None else constraints.region(X[rows], threat.box)
+            if len(rows):
+                with suppress(NoCertificate):  # the certify stage has said so
+                    certified[rows] |= certify(
+                        trained.model, X[rows], y[rows], threat.epsilon, threat.norm, box, limit, observer
+                    )
+    stopped = seconds is not None and time.perf_counter() - started > seconds and not (certified | broken).all()
+    return Verdicts(
+        threat.norm, float(threat.epsilon), bounded, attacks_at_all, certified, broken, threat.box, bool(stopped)
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +128,7 @@ def bracket(data: Dataset, trained: Trained, attacked: Attacked, radii: np.ndarr
 
 def _minimum_norm(result: object) -> bool:
     members = getattr(result, "results", None) or {"": result}
-    return any(member.epsilon is None for member in members.values())
+    return any(not member.threat.bounded for member in members.values())
 
 
 def _search(data: Dataset, trained: Trained, rows: np.ndarray) -> np.ndarray:
@@ -57,7 +136,7 @@ def _search(data: Dataset, trained: Trained, rows: np.ndarray) -> np.ndarray:
     from attacks import CarliniWagner
 
     # The warm start alone: steps to the nearest point of the linearised adversarial region.
-    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=1)
+    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=1, box=data.box, constraints=constraints_of(data))
     reference = np.ascontiguousarray(data.X_train[:256])
     found = search(trained.model, np.ascontiguousarray(data.X_test[rows]), data.y_test[rows], reference=reference)
     return np.where(found.success, found.distortion_l2, np.inf)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from pipeline.code import SOURCES
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.data import Dataset
 
 
 def build(node: DictConfig, **overrides: Any) -> Any:
@@ -18,13 +24,37 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
     settings = OmegaConf.to_container(node, resolve=True)
     assert isinstance(settings, dict)
-    settings = _arguments(settings)
     extra = {name: value for name, value in overrides.items() if takes(node, name)}
-    return instantiate(settings, **extra, _convert_="all")
+    return instantiate(_arguments(settings), **extra, _convert_="all")
+
+
+def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
+    """An unfitted model for these data: what looks at pictures is told their shape and the box of their values."""
+    from sklearn.base import BaseEstimator
+
+    from models import FittedClassifier
+
+    of_data = {"box": data.box, "image_shape": data.image_shape} if takes(node, "image_shape") else {}
+    model = build(node, random_state=seed, **of_data)
+    if not callable(getattr(model, "scores", None)) and isinstance(model, BaseEstimator):
+        from models import SklearnModel
+
+        model = SklearnModel(model)
+    if data.n_classes == 2 or isinstance(model, FittedClassifier):
+        return model
+    if not callable(getattr(model, "for_classes", None)):
+        raise UserError(
+            f"model={node.name}: it tells two classes apart, the data have {data.n_classes}; use model=svc, "
+            "model=fitted or a scikit-learn classifier, or choose two with dataset.classes=[A,B]"
+        )
+    return model.for_classes(data.n_classes)
 
 
 def takes(node: DictConfig, argument: str) -> bool:
     """Whether what the node builds has this constructor argument."""
+    known = SOURCES.arguments(node._target_)
+    if known is not None:
+        return argument in known
     from hydra.utils import get_class
 
     parameters = inspect.signature(get_class(node._target_)).parameters
@@ -40,15 +70,29 @@ def _arguments(settings: dict[Any, Any]) -> dict[str, Any]:
     return kept
 
 
+def build_attack(cfg: DictConfig, data: Dataset) -> Any:
+    """The attack for these data: in their box, and under what their attacker cannot do."""
+    method = build(cfg.attack, random_state=cfg.seed)
+    limits = {"box": data.box, "constraints": constraints_of(data)}
+    known = {field.name for field in dataclasses.fields(method)} if dataclasses.is_dataclass(method) else set()
+    if limits["constraints"] is not None and "constraints" not in known:
+        raise UserError(f"attack={cfg.attack.name}: it heeds no dataset.mutable and dataset.monotone; take another one")
+    wanted = {name: value for name, value in limits.items() if name in known and value is not None}
+    return dataclasses.replace(method, **wanted) if wanted else method
+
+
+def constraints_of(data: Dataset) -> Any:
+    """``dataset.mutable`` and ``dataset.monotone`` as the attacks take them; None without either."""
+    if data.mutable is None and data.monotone is None:
+        return None
+    from attacks import Constraints
+
+    fixed = None if data.mutable is None or data.mutable.all() else ~data.mutable
+    return Constraints(mask=fixed, direction=data.monotone)
+
+
 def with_parameters(model: Any, best: dict[str, Any]) -> Any:
     """A clone of ``model`` with tuned parameters; a width belongs to the model's kernel."""
-    from sklearn.base import clone
+    from models.grid import with_settings
 
-    model = clone(model)
-    own = model.get_params(deep=False)
-    for name, value in best.items():
-        if name in own:
-            model.set_params(**{name: value})
-        else:
-            model.set_params(kernel=dataclasses.replace(model.kernel, **{name: value}))
-    return model
+    return with_settings(model, best)

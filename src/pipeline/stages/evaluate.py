@@ -4,117 +4,100 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from pipeline.cache import Entry
 from pipeline.checks import Check, CheckContext, run_checks
-from pipeline.data import Dataset
-from pipeline.stages.attack import Attacked
-from pipeline.stages.bracket import Bracket, bracket
-from pipeline.stages.certify import Certified
-from pipeline.stages.plan import checks_level
-from pipeline.stages.train import Trained
-from pipeline.stages.tune import Tuned
+from pipeline.stages.base import Stage, plain
+from pipeline.stages.bracket import Bracket, Verdicts, bracket, judge
+from pipeline.stages.certify import Certified, checks_level
+from pipeline.stages.metrics import RunView, measure
+
+if TYPE_CHECKING:
+    from pipeline.data import Dataset
+    from pipeline.stages.attack import Attacked
+    from pipeline.stages.train import Trained
+    from pipeline.stages.tune import Tuned
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Metrics (accuracies are fractions), stepped curves, certified L2 radii of all test points, bracket and checks."""
+    """Metrics, stepped curves, certified L2 radii of all test points, what is known of the attacked ones, checks."""
 
     metrics: dict[str, float]
     curves: dict[str, list[tuple[int, float]]]
     radii: np.ndarray
     bracket: Bracket
+    verdicts: Verdicts
     checks: list[Check] = field(default_factory=list)
 
     def to_entry(self) -> Entry:
         """As a cache entry."""
-        checks = [asdict(check) for check in self.checks]
+        values = {"metrics": self.metrics, "curves": self.curves, "checks": [asdict(check) for check in self.checks]}
+        known = self.verdicts
+        told = ("norm", "epsilon", "bounded", "attacked", "box", "stopped")
+        values["threat"] = {name: getattr(known, name) for name in told}
         arrays = {"radii": self.radii, "bracket.rows": self.bracket.rows, "bracket.nearest": self.bracket.nearest}
-        return Entry({"metrics": self.metrics, "curves": self.curves, "checks": checks}, arrays)
+        return Entry(values, arrays | {"certified": known.certified, "broken": known.broken})
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Evaluated:
         """From a cache entry."""
-        curves = {name: [(int(s), float(v)) for s, v in points] for name, points in entry.values["curves"].items()}
-        checks = [Check(**check) for check in entry.values["checks"]]
-        rows, radii = entry.arrays["bracket.rows"], entry.arrays["radii"]
-        around = Bracket(rows, entry.arrays["bracket.nearest"], radii[rows])
-        return cls(entry.values["metrics"], curves, radii, around, checks)
+        values, arrays = entry.values, entry.arrays
+        curves = {name: [(int(s), float(v)) for s, v in points] for name, points in values["curves"].items()}
+        around = Bracket(arrays["bracket.rows"], arrays["bracket.nearest"], arrays["radii"][arrays["bracket.rows"]])
+        verdicts = Verdicts(**values["threat"], certified=arrays["certified"], broken=arrays["broken"])
+        checks = [Check(**check) for check in values["checks"]]
+        return cls(values["metrics"], curves, arrays["radii"], around, verdicts, checks)
 
 
-def evaluate(
-    cfg: DictConfig, data: Dataset, tuned: Tuned, trained: Trained, certified: Certified, attacked: Attacked
-) -> Evaluated:
-    """Compute the contract's metrics and curves and let the evaluation check itself."""
-    radii = certified.radii
-    around = bracket(data, trained, attacked, radii)
-    metrics = _clean_metrics(cfg, data, certified.correct, radii) | _attack_metrics(cfg, attacked)
-    metrics |= _bracket_metrics(around, cfg.evaluation.l2_cap)
-    metrics |= {
-        "tune_seconds": tuned.seconds,
-        "train_seconds": trained.seconds,
-        "certify_seconds": certified.seconds,
-        "attack_seconds": attacked.seconds,
-    }
-    if tuned.cv_accuracy is not None:
-        metrics["cv_accuracy"] = tuned.cv_accuracy
-    context = CheckContext(cfg, data, tuned, trained, certified.correct, radii, attacked)
-    started = time.perf_counter()
-    checks = run_checks(context, checks_level(cfg), certified.checks)
-    # Of all checks in the run's list, also of those that an earlier run of the same model has paid for.
-    metrics["checks_seconds"] = certified.checks_seconds + time.perf_counter() - started
-    metrics["checks_failed"] = float(sum(check.status == "fail" for check in checks))
-    curves = _curves(data, trained, attacked)
-    if cfg.evaluation.convergence:
-        from pipeline.experiments.convergence import convergence_curves
+class Evaluate(Stage):
+    """The contract's metrics and curves, and the checks of the whole run. Its key is the run's signature."""
 
-        found, more = convergence_curves(cfg, data, trained.model)
-        curves, metrics = curves | found, metrics | more
-    return Evaluated(metrics, curves, radii, around, checks)
+    name = "evaluate"
+    result = Evaluated
 
+    def settings(self) -> dict[str, Any]:
+        # The limits belong to the attack's key: one that does not apply to an attack must not repeat its run.
+        judged = {k: v for k, v in plain(self.cfg.evaluation).items() if not k.startswith("max_attacked")}
+        return {"evaluation": judged, "checks": checks_level(self.cfg), "strict": self.cfg.strict}
 
-def _clean_metrics(cfg: DictConfig, data: Dataset, correct: np.ndarray, radii: np.ndarray) -> dict[str, float]:
-    return {
-        "clean_accuracy": float(np.mean(correct)),
-        "certified_accuracy": float(np.mean(correct & (radii >= cfg.evaluation.certified_radius))),
-        "certified_radius_median": float(np.median(radii)),
-        "n_test": float(len(data.y_test)),
-    }
+    def targets(self) -> list[str]:
+        return [*self.cfg.evaluation.metrics, *self.cfg.evaluation.checks]
 
+    def line(self, evaluated: Evaluated) -> None:
+        return None
 
-def _bracket_metrics(around: Bracket, cap: float) -> dict[str, float]:
-    """Both bounds at the L2 cap and the gap between them, on the same points."""
-    lower, upper = around.lower(cap), around.upper(cap)
-    return {
-        "certified_accuracy_at_l2_cap": lower,
-        "bracket_upper_at_l2_cap": upper,
-        "bracket_gap_at_l2_cap": upper - lower,
-        "bracket_points": float(len(around.rows)),
-    }
+    def run(
+        self,
+        data: Dataset,
+        tuned: Tuned,
+        trained: Trained,
+        certified: Certified,
+        attacked: Attacked,
+        observer: Any = None,
+    ) -> Evaluated:
+        """Measure, and let the evaluation check itself."""
+        cfg, radii = self.cfg, certified.radii
+        limits = cfg.evaluation
+        verdicts = judge(data, trained, attacked, radii, limits.l2_cap, limits.certify_seconds, observer)
+        around = bracket(data, trained, attacked, radii)
+        metrics = measure(RunView(cfg, data, tuned, trained, certified, attacked, verdicts, around))
+        context = CheckContext(cfg, data, tuned, trained, certified.correct, radii, attacked, verdicts=verdicts)
+        started = time.perf_counter()
+        checks = run_checks(context, checks_level(cfg), certified.checks)
+        # Of all checks in the run's list, also of those that an earlier run of the same model has paid for.
+        metrics["checks_seconds"] = certified.checks_seconds + time.perf_counter() - started
+        metrics["checks_failed"] = float(sum(check.status == "fail" for check in checks))
+        curves = _curves(data, trained, attacked)
+        if cfg.evaluation.convergence:
+            from pipeline.experiments.convergence import convergence_curves
 
-
-def _attack_metrics(cfg: DictConfig, attacked: Attacked) -> dict[str, float]:
-    result, cap = attacked.result, cfg.evaluation.l2_cap
-    correct_before = ~attacked.clean_wrong
-    broken = result.success & correct_before
-    metrics = {
-        "robust_accuracy": float(np.mean(~result.success)),
-        "attack_success_rate": float(broken.sum() / correct_before.sum()) if correct_before.any() else 0.0,
-        "accuracy_at_l2_cap": float(np.mean(~(result.success & (result.distortion_l2 <= cap)))),
-        "distortion_linf_max": float(result.distortion_linf.max(initial=0.0)),
-        "queries_mean": float(result.queries.mean()),
-        "gradient_evaluations_mean": float(result.gradient_evaluations.mean()),
-        "n_attacked": float(len(result.success)),
-    }
-    # Over the examples the attack changed: zeros of the points that were wrong already would hide the distortion.
-    distances = result.distortion_l2[broken]
-    metrics["distortion_l2_median"] = float(np.median(distances)) if broken.any() else 0.0
-    metrics["distortion_l2_mean"] = float(distances.mean()) if broken.any() else 0.0
-    return metrics
+            found, more = convergence_curves(cfg, data, trained.model)
+            curves, metrics = curves | found, metrics | more
+        return Evaluated(metrics, curves, radii, around, verdicts, checks)
 
 
 def _curves(data: Dataset, trained: Trained, attacked: Attacked) -> dict[str, list[tuple[int, float]]]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
 
+from pipeline import fitted
 from pipeline.cache import Entry
-from pipeline.data import Dataset
-from pipeline.progress import Observer
-from pipeline.stages.build import build, with_parameters
-from pipeline.stages.tune import Tuned
+from pipeline.stages.base import Stage
+from pipeline.stages.build import build_model, takes, with_parameters
+from pipeline.stages.tune import Tuned, untuned
+
+if TYPE_CHECKING:
+    from pipeline.data import Dataset
+    from pipeline.progress import Observer
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class Trained:
         meta, arrays = self.model.get_state()
         stored = {f"model.{name}": array for name, array in arrays.items()}
         stored |= {f"curve.{name}": array for name, array in self.curve.items()}
-        return Entry({"model": meta, "messages": self.messages, "seconds": self.seconds}, stored)
+        return Entry(
+            {"class": _path(self.model), "model": meta, "messages": self.messages, "seconds": self.seconds}, stored
+        )
 
     @classmethod
     def from_entry(cls, entry: Entry, model_class: Any) -> Trained:
@@ -44,14 +50,43 @@ class Trained:
         return cls(model, parts["curve"], entry.values["messages"], entry.values["seconds"])
 
 
-def train(cfg: DictConfig, data: Dataset, tuned: Tuned, observer: Observer | None = None) -> Trained:
+def _path(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+class Train(Stage):
     """Fit on the training rows; the test rows only feed the error curve, never the weights."""
-    model = with_parameters(build(cfg.model, random_state=cfg.seed), tuned.best)
-    started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(data.X_train, data.y_train, eval_set=(data.X_test, data.y_test), observer=observer)
-    seconds = time.perf_counter() - started
-    messages = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
-    curve = {name: np.asarray(values) for name, values in getattr(model, "curve_", {}).items()}
-    return Trained(model, curve, messages, seconds)
+
+    name = "train"
+    result = Trained
+
+    def __init__(self, cfg: DictConfig, *needs: Stage):
+        super().__init__(cfg, *needs)
+        self.stored = not fitted.is_fitted(cfg)  # a file is kept by its owner
+
+    def settings(self) -> dict[str, Any]:
+        # A model without randomness is trained once for all seeds.
+        seed = self.cfg.seed if takes(self.cfg.model, "random_state") else None
+        return {"model": untuned(self.cfg), "seed": seed}
+
+    def line(self, trained: Trained) -> str:
+        return f"nothing: fitted before, {self.cfg.model.path}" if fitted.is_fitted(self.cfg) else ""
+
+    def restore(self, entry: Entry) -> Trained:
+        from hydra.utils import get_class
+
+        return Trained.from_entry(entry, get_class(entry.values["class"]))
+
+    def run(self, data: Dataset, tuned: Tuned, observer: Observer | None = None) -> Trained:
+        """Fit the (tuned) model, or take the one that is fitted already."""
+        if fitted.is_fitted(self.cfg):
+            return Trained(fitted.adopt(self.cfg, data))
+        model = with_parameters(build_model(self.cfg.model, data, self.cfg.seed), tuned.best)
+        started = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(data.X_train, data.y_train, eval_set=(data.X_test, data.y_test), observer=observer)
+        seconds = time.perf_counter() - started
+        messages = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
+        curve = {name: np.asarray(values) for name, values in getattr(model, "curve_", {}).items()}
+        return Trained(model, curve, messages, seconds)

@@ -1,35 +1,50 @@
-"""Tune: the k-fold grid over C and the step size on the training rows alone."""
+"""Tune: the k-fold grid over C, step, width, … on the training rows alone."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from pipeline import fitted
 from pipeline.cache import Entry
-from pipeline.data import Dataset
 from pipeline.data.digests import row_digests
-from pipeline.progress import Observer
-from pipeline.stages.build import build
+from pipeline.stages.axes import AXES, tuned_axes
+from pipeline.stages.base import Stage, plain
+from pipeline.stages.build import build, build_model
+
+if TYPE_CHECKING:
+    from pipeline.data import Dataset
+    from pipeline.progress import Observer
 
 
 @dataclass(frozen=True)
 class Tuned:
     """What the grid chose and everything it saw; ``best`` is empty when tuning is off.
 
-    ``seen`` holds a digest of the content of every row the grid was given, for the check that none was a test row.
+    ``front`` are the rows of the table that no other beats in both accuracy and the metric, ``best_row`` among them;
+    there is none when accuracy is the metric. ``seen`` holds a digest of the content of every row the grid was given,
+    for the check that none was a test row.
     """
 
     best: dict[str, float] = field(default_factory=dict)
     table: dict[str, list[Any]] = field(default_factory=dict)
-    cv_accuracy: float | None = None
+    front: list[int] = field(default_factory=list)
+    best_row: int | None = None
+    metric: str = "accuracy"
+    threat: str = ""
     on_edge: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     seconds: float = 0.0
     seen: np.ndarray | None = None
+
+    @property
+    def cv_accuracy(self) -> float | None:
+        """Held-out accuracy of the chosen setting."""
+        return None if self.best_row is None else float(self.table["mean_accuracy"][self.best_row])
 
     def to_entry(self) -> Entry:
         """As a cache entry."""
@@ -45,58 +60,101 @@ class Tuned:
         return cls(**entry.values, seen=None if seen is None else seen.view(np.uint64))
 
 
-def tune(cfg: DictConfig, data: Dataset, observer: Observer | None = None) -> Tuned:
-    """Run the grid of ``cfg.tune`` for ``cfg.model``; only training rows are passed on."""
-    from models import grid_search
+class Tune(Stage):
+    """The grid of ``tune`` for ``model``; nothing, under the key of the data, if there is nothing to tune."""
 
-    settings = cfg.tune
-    model = build(cfg.model, random_state=settings.seed)
-    X, y = data.X_train, data.y_train
-    started = time.perf_counter()
-    result = grid_search(
-        model,
-        X,
-        y,
-        C=list(settings.C),
-        step=list(settings.step),
-        widths=None if settings.width_scale is None else list(settings.width_scale),
-        folds=settings.folds,
-        metric=settings.metric,
-        radius=settings.radius,
-        random_state=settings.seed,
-        observer=observer,
-    )
-    seconds = time.perf_counter() - started
-    best = {name: float(value) for name, value in result.best.items()}
-    table = {name: [_plain(value) for value in column] for name, column in result.table.items()}
-    return Tuned(
-        best=best,
-        table=table,
-        cv_accuracy=_at_best(table, best, "mean_accuracy"),
-        on_edge=list(result.on_edge),
-        messages=list(result.messages),
-        seconds=seconds,
-        seen=row_digests(X),
-    )
+    name = "tune"
+    result = Tuned
+
+    def __init__(self, cfg: DictConfig, *needs: Stage):
+        super().__init__(cfg, *needs)
+        self.axes = tuned_axes(cfg)
+        self.stored = bool(self.axes)
+        if needs and not self.stored:
+            self.key = needs[0].key
+
+    def settings(self) -> dict[str, Any]:
+        asked = {k: v for k, v in plain(self.cfg.tune).items() if k not in AXES or k in self.axes}
+        if self.cfg.tune.metric != "accuracy":
+            asked["norm"], asked["radius"] = tuning_threat(self.cfg)
+        return {"model": untuned(self.cfg), "tune": asked}
+
+    def line(self, tuned: Tuned) -> str | None:
+        return ", ".join(f"{k} = {v:g}" for k, v in tuned.best.items()) if self.stored else None
+
+    def run(self, data: Dataset, observer: Observer | None = None) -> Tuned:
+        """Run the grid; only training rows are passed on."""
+        settings = self.cfg.tune
+        if not self.stored:
+            return Tuned()
+        from attacks import Threat
+        from models import grid_search
+
+        model = build_model(self.cfg.model, data, settings.seed)
+        axes = {"width" if name == "width_scale" else name: list(settings[name]) for name in self.axes}
+        norm, radius = tuning_threat(self.cfg)
+        # The very arrays that the grid gets are recorded below: what reached it, not what should have.
+        given = data.X_train, data.y_train
+        started = time.perf_counter()
+        result = grid_search(
+            model,
+            *given,
+            **axes,
+            folds=settings.folds,
+            metric=settings.metric,
+            norm=norm,
+            radius=radius,
+            box=data.box,
+            select="robust" if settings.within is None else "within",
+            within=settings.within or 0.0,
+            max_rows=settings.max_rows,
+            random_state=settings.seed,
+            observer=observer,
+        )
+        return Tuned(
+            best={name: float(value) for name, value in result.best.items()},
+            table={name: [_plain(value) for value in column] for name, column in result.table.items()},
+            front=[] if settings.metric == "accuracy" else result.front,
+            best_row=result.best_row,
+            metric=settings.metric,
+            threat=str(Threat(norm, radius)) if settings.metric != "accuracy" else "",
+            on_edge=list(result.on_edge),
+            messages=list(result.messages),
+            seconds=time.perf_counter() - started,
+            seen=row_digests(given[0]),
+        )
 
 
-def _at_best(table: dict[str, list[Any]], best: dict[str, float], column: str) -> float | None:
-    if column not in table:
-        return None
-    for row, value in enumerate(table[column]):
-        if all(table[name][row] == wanted for name, wanted in best.items() if name in table):
-            return float(value)
-    return None
+def tuning_threat(cfg: DictConfig) -> tuple[str, float]:
+    """Norm and radius that the grid is scored in: the attack's own, or L2 at the cap, unless ``tune`` names others."""
+    own = build(cfg.attack).threat(cfg.evaluation.l2_cap)
+    norm, radius = ("l2", cfg.evaluation.l2_cap) if own.epsilon == 0 else (own.norm, own.epsilon)
+    norm, radius = cfg.tune.norm or norm, radius if cfg.tune.radius is None else cfg.tune.radius
+    return str(norm), float(radius)
+
+
+def untuned(cfg: DictConfig) -> dict[str, Any]:
+    """The model's settings without those that the grid decides."""
+    settings = plain(cfg.model)
+    for path in tuned_axes(cfg).values():
+        *homes, name = path.split(".")[1:]
+        holder = settings
+        for home in homes:
+            holder = holder[home]
+        holder.pop(name, None)
+    return settings | {"path": fitted.digest(cfg)} if fitted.is_fitted(cfg) else settings
 
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def describe(settings: DictConfig) -> str:
+def describe(cfg: DictConfig, tuned: Tuned) -> str:
     """One line on the grid, for the run's description."""
-    if not settings.enabled:
+    axes = tuned_axes(cfg)
+    if not axes:
         return "not tuned"
-    grid = OmegaConf.to_container(settings)
-    assert isinstance(grid, dict)
-    return f"{settings.folds}-fold grid, {len(grid['C'])} × {len(grid['step'])} settings, by {settings.metric}"
+    sizes = " × ".join(f"{len(cfg.tune[name])} {name}" for name in axes)
+    within = "" if cfg.tune.within is None else f", at most {cfg.tune.within:.1%} below the best accuracy"
+    metric = " within ".join(filter(None, (cfg.tune.metric.replace("_", " "), tuned.threat)))
+    return f"{cfg.tune.folds}-fold grid, {sizes}, by {metric}{within}"

@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
+from pipeline.cache.locks import PassingLock
+from pipeline.errors import UserError
 from pipeline.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,10 @@ _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
 # Limits of one call to MLflow.
 _METRICS_PER_CALL, _PARAMS_PER_CALL = 1000, 100
+
+
+class DamagedBundle(UserError):
+    """The document of a waiting run is not what was written."""
 
 
 @dataclass
@@ -43,6 +49,11 @@ class RunBundle:
     metrics: list[tuple[str, float, int]] = field(default_factory=list)
     dataset: dict[str, Any] | None = None
 
+    def is_for(self, store: TrackingStore) -> bool:
+        """Whether it was meant for this store; a folder that was moved takes its waiting runs with it."""
+        at_home = self.uri == store.uri if self.uri.startswith("http") else not store.is_server
+        return at_home and self.experiment == store.experiment
+
     @property
     def artifacts(self) -> Path:
         """Folder of the artifacts, as they will appear in the run."""
@@ -59,10 +70,10 @@ class RunBundle:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
 
-    def lock(self) -> FileLock:
+    def lock(self) -> PassingLock:
         """Held while the bundle is sent: by its job, or by another one that found it waiting."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
+        return PassingLock(self.folder.with_name(f"{self.folder.name}.lock"))
 
     def write(self) -> None:
         """Write the document that makes the folder a bundle (last, so that a half-written one is not taken for one)."""
@@ -75,9 +86,15 @@ class RunBundle:
     @classmethod
     def read(cls, folder: Path) -> RunBundle:
         """Read a bundle that was written before."""
-        document = json.loads((folder / _DOCUMENT).read_text())
-        document["metrics"] = [tuple(point) for point in document["metrics"]]
-        return cls(folder=folder, **document)
+        try:
+            document = json.loads((folder / _DOCUMENT).read_text())
+            document["metrics"] = [(str(name), float(value), int(step)) for name, value, step in document["metrics"]]
+            bundle = cls(folder=folder, **document)
+            if not all(isinstance(text, str) for text in (bundle.run_id, bundle.name, bundle.uri, bundle.experiment)):
+                raise TypeError("its names are not text")
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise DamagedBundle(f"{folder / _DOCUMENT} is damaged ({error}): remove {folder.name}") from error
+        return bundle
 
 
 def pending(folder: Path) -> list[Path]:
@@ -96,15 +113,13 @@ def upload(bundle: RunBundle, store: TrackingStore) -> None:
 def send_pending(store: TrackingStore) -> list[str]:
     """Send the bundles in the store's folder that were meant for it; returns the names of the runs that arrived.
 
-    A bundle belongs to a store by address and experiment.
-
     Bundles that another process is sending are left to it, and a failure is not ours to report: the bundle stays.
     """
     sent = []
     for folder in pending(store.folder):
         try:
             bundle = RunBundle.read(folder)
-            if (bundle.uri, bundle.experiment) != (store.uri, store.experiment):
+            if not bundle.is_for(store):
                 continue
             with bundle.lock().acquire(timeout=0):
                 if (folder / _DOCUMENT).is_file():
@@ -114,6 +129,8 @@ def send_pending(store: TrackingStore) -> list[str]:
                     log.info("uploaded a run that was waiting: %s", bundle.name)
         except Timeout:
             continue
+        except DamagedBundle as error:
+            log.warning("%s", error)
         except Exception as error:
             log.warning("a waiting run could not be uploaded (%s): %s stays", type(error).__name__, folder)
     return sent
@@ -147,14 +164,14 @@ def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
-        return store.client.get_run(bundle.run_id).info.run_id
+        return store.trusted(store.client.get_run(bundle.run_id)).info.run_id
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
     run = store.client.create_run(
         store.experiment_id, start_time=bundle.logged_at, tags=bundle.tags, run_name=bundle.name
     )
-    return run.info.run_id
+    return store.trusted(run).info.run_id
 
 
 def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> None:

@@ -12,21 +12,18 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline import figures
 from pipeline.data import Dataset
-from pipeline.stages.chain import Results
+from pipeline.figures import run_figure
+from pipeline.identity import attack_label, flat
+from pipeline.stages.axes import tuned_axes
 from pipeline.stages.evaluate import Evaluated
-from pipeline.stages.plan import attack_label
-from pipeline.stages.tune import describe
+from pipeline.stages.experiment import Results
+from pipeline.stages.tune import Tuned, describe
+from pipeline.tables import Entry, Table
 from pipeline.tracking.bundle import RunBundle
+from pipeline.tracking.view import ALIASES, member_tag
 
-_GALLERY = 8
 _SIGNIFICANT = 6
-
-
-def run_name(cfg: DictConfig) -> str:
-    """``adv_svm_c · pgd · mnist_1v7 · seed 0``."""
-    return f"{cfg.model.name} · {attack_label(cfg)} · {cfg.dataset.name} · seed {cfg.seed}"
 
 
 def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[str, str]:
@@ -40,7 +37,7 @@ def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[st
         "seed": str(cfg.seed),
     }
     if sweep:
-        tags["sweep"] = sweep
+        tags |= {"sweep": sweep, member_tag(sweep): "1"}
     commit = _git_commit()
     if commit:
         tags["mlflow.source.git.commit"] = tags["git_commit"] = commit
@@ -62,33 +59,40 @@ def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list
         bundle.tags["data_notes"] = "; ".join(results.data.notes)
     bundle.dataset = _dataset_input(results.data)
     _write_files(cfg, results, bundle.artifacts, overrides)
-    draw(cfg, results, bundle.artifacts / "figures")
+    run_figure.draw(bundle.artifacts / "figures", cfg, results, which=cfg.figures)
     save(results.trained.model, bundle.model)
     bundle.write()
 
 
 def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
-    """The resolved configuration, flat; ``model.C`` and ``model.step`` are the values that were trained with."""
-    groups = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(groups, dict)
-    flat: dict[str, str] = {}
-
-    def walk(node: Any, path: str) -> None:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                walk(value, f"{path}.{key}" if path else str(key))
-        elif path not in ("tracking.uri", "tracking.folder", "cache.folder"):
-            flat[path] = str(node)
-
-    walk(groups, "")
-    for name, value in results.tuned.best.items():
-        path = f"model.{name}" if f"model.{name}" in flat else f"model.kernel.{name}"
-        flat[path] = str(value)
-    return flat
+    """The resolved configuration, flat; what tuning and the data chose (C, step, width) is what was trained with."""
+    hidden = ("tracking.uri", "tracking.folder", "cache.folder")
+    params = {key: value for key, value in flat(cfg).items() if key not in hidden}
+    known, model = results.evaluated.verdicts, results.trained.model
+    params |= {
+        "threat.norm": known.norm,
+        "threat.epsilon": str(known.epsilon),
+        "threat.attacked": str(known.attacked),
+    }
+    axes = tuned_axes(cfg)
+    # A number of features is a whole number, whatever the grid calculates with.
+    chosen = {
+        path: type(OmegaConf.select(cfg, path))(value)
+        for name, value in results.tuned.best.items()
+        if (path := axes.get(name))
+    }
+    if getattr(model, "gamma_", None) is not None:
+        chosen["model.kernel.gamma"] = float(model.gamma_)
+    # Which parameters are results and not settings: identity does not tell runs apart by them.
+    free = [name for name in chosen if len(cfg.tune.get(name.split(".")[-1]) or "..") > 1]
+    if params.get("model.kernel.gamma", params.get("model.gamma")) not in (None, "None"):
+        free = [name for name in free if name != "model.kernel.gamma"]
+    return params | {name: str(value) for name, value in chosen.items()} | {"chosen": ",".join(free)}
 
 
 def _metrics(evaluated: Evaluated) -> list[tuple[str, float, int]]:
-    points = [(name, float(f"{value:.{_SIGNIFICANT}g}"), 0) for name, value in evaluated.metrics.items()]
+    metrics = evaluated.metrics | {short: evaluated.metrics[name] for short, name in ALIASES.items()}
+    points = [(name, float(f"{value:.{_SIGNIFICANT}g}"), 0) for name, value in metrics.items()]
     for name, curve in evaluated.curves.items():
         points += [(name, value, step) for step, value in curve]
     return points
@@ -96,23 +100,41 @@ def _metrics(evaluated: Evaluated) -> list[tuple[str, float, int]]:
 
 def describe_run(cfg: DictConfig, results: Results) -> str:
     """Markdown shown at the top of the run's page."""
-    m = results.evaluated.metrics
+    m, known, tuned = results.evaluated.metrics, results.evaluated.verdicts, results.tuned
+    cap = "" if known.bounded else " (the cap)"
+    attacked = f"{np.mean(~known.broken):.2%}" if known.attacked else "–"
     lines = [
         f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{attack_label(cfg)}**, seed {cfg.seed}",
         "",
-        "| clean | robust (upper bound) | certified at L2 "
-        f"{cfg.evaluation.certified_radius:g} (lower bound) | at L2 cap {cfg.evaluation.l2_cap:g} | attacked points |",
-        "|---|---|---|---|---|",
-        f"| {m['clean_accuracy']:.2%} | {m['robust_accuracy']:.2%} | {m['certified_accuracy']:.2%} "
-        f"| {m['accuracy_at_l2_cap']:.2%} | {int(m['n_attacked'])} of {int(m['n_test'])} |",
+        f"| clean | certified within {known.threat}{cap} | attacked within {known.threat}{cap} | undecided "
+        "| clean, same points | attacked points |",
+        "|---|---|---|---|---|---|",
+        f"| {m['clean_accuracy']:.2%} | {m['certified_accuracy']:.2%} | {attacked} "
+        f"| {m['undecided']:.2%} | {m['clean_accuracy_attacked']:.2%} | {m['n_attacked']:.0f} of {m['n_test']:.0f} |",
         "",
-        f"Tuning: {describe(cfg.tune)}." + (f" Chosen: {_words(results.tuned.best)}." if results.tuned.best else ""),
+        "True robust accuracy lies between certified (a proof) and attacked (what the attack left standing).",
+        "",
+        f"Tuning: {describe(cfg, tuned)}." + (f" Chosen: {_words(results.tuned.best)}." if results.tuned.best else ""),
     ]
-    lines += [f"- {text}" for text in [*results.data.notes, *results.tuned.messages, *results.trained.messages]]
+    lines += _front(tuned)
+    lines += [f"- {text}" for text in [*results.data.notes, *tuned.messages, *results.trained.messages]]
     lines += [f"- {note}" for note in getattr(results.attacked.result, "notes", ())]
     failed = [check for check in results.evaluated.checks if check.status == "fail"]
     lines += [f"- **check {check.id} failed**: {check.message}" for check in failed]
     return "\n".join(lines)
+
+
+def _front(tuned: Tuned) -> list[str]:
+    """The choice between clean and robust accuracy that the folds offered, as a table."""
+    if not tuned.front:
+        return []
+    metric = tuned.metric.replace("_", " ")
+    table = Table("", ["setting", "held-out accuracy [%]", f"held-out {metric} within {tuned.threat} [%]", ""])
+    for row in tuned.front:
+        setting = _words({key: tuned.table[key][row] for key in tuned.best})
+        scores = [Entry(f"{100 * tuned.table[f'mean_{key}'][row]:.2f}") for key in ("accuracy", tuned.metric)]
+        table.rows.append([Entry(setting, kind="name"), *scores, Entry("chosen" if row == tuned.best_row else "")])
+    return ["", table.markdown(), ""]
 
 
 def _words(best: dict[str, float]) -> str:
@@ -128,6 +150,7 @@ def _dataset_input(data: Dataset) -> dict[str, Any]:
             "train": len(data.X_train),
             "test": len(data.X_test),
             "features": data.n_features,
+            "image_shape": list(data.image_shape),
             "classes": list(data.class_names),
             "notes": list(data.notes),
         },
@@ -135,7 +158,7 @@ def _dataset_input(data: Dataset) -> dict[str, Any]:
 
 
 def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: list[str]) -> None:
-    from pipeline.tracking.store import masked
+    from pipeline.tracking.credentials import masked
 
     shown = cfg.copy()
     if shown.tracking.uri:
@@ -148,12 +171,14 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
     )
     checks = [asdict(check) for check in results.evaluated.checks]
     (folder / "checks.json").write_text(json.dumps(checks, indent=2))
-    if results.tuned.table:
+    tuned = results.tuned
+    if tuned.table:
         (folder / "tuning").mkdir(exist_ok=True)
-        with (folder / "tuning" / "cv_results.csv").open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(results.tuned.table)
-            writer.writerows(zip(*results.tuned.table.values()))
+        _write_csv(folder / "tuning" / "cv_results.csv", tuned.table)
+    if tuned.front:
+        front = {name: [column[row] for row in tuned.front] for name, column in tuned.table.items()}
+        chosen = [row == tuned.best_row for row in tuned.front]
+        _write_csv(folder / "tuning" / "front.csv", front | {"chosen": chosen})
     result, rows = results.attacked.result, results.attacked.rows
     np.savez_compressed(
         folder / "adversarial" / "examples.npz",
@@ -166,7 +191,15 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         test_rows=rows,
         labels=results.data.y_test[rows],
     )
-    around = results.evaluated.bracket
+    around, known = results.evaluated.bracket, results.evaluated.verdicts
+    np.savez_compressed(
+        folder / "certificates" / "points.npz",
+        test_rows=rows,
+        state=known.words,
+        certified_radius_l2=results.evaluated.radii[rows],
+        norm=known.norm,
+        epsilon=known.epsilon,
+    )
     np.savez_compressed(
         folder / "certificates" / "radii.npz",
         radii=results.evaluated.radii,
@@ -175,49 +208,18 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
     )
 
 
+def _write_csv(path: Path, table: dict[str, list[Any]]) -> None:
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(table)
+        writer.writerows(zip(*table.values()))
+
+
 def _safe(override: str) -> str:
-    from pipeline.tracking.store import masked
+    from pipeline.tracking.credentials import masked
 
     key, _, value = override.partition("=")
     return f"{key}={masked(value)}" if key.endswith("uri") else override
-
-
-def draw(cfg: DictConfig, results: Results, folder: Path) -> None:
-    """All figures of one run."""
-    title, evaluated = run_name(cfg), results.evaluated
-    training = {k: v for k, v in evaluated.curves.items() if k in ("test_error", "adversarial_test_error") and v}
-    if training:
-        figures.curves(
-            training, folder / "training_curve.png", title=title, xlabel="training iteration", ylabel="error"
-        )
-    if len(evaluated.curves.get("robust_accuracy_by_step", [])) > 1:
-        steps = {"robust_accuracy_by_step": evaluated.curves["robust_accuracy_by_step"]}
-        figures.curves(steps, folder / "attack_curve.png", title=title, xlabel="attack step", ylabel="robust accuracy")
-    if results.tuned.table:
-        metric = f"mean_{cfg.tune.metric}"
-        metric = metric if metric in results.tuned.table else "mean_accuracy"
-        figures.heat_map(
-            results.tuned.table, folder / "tuning.png", metric=metric, title=f"{title}: {cfg.tune.folds}-fold grid"
-        )
-    result, rows = results.attacked.result, results.attacked.rows
-    changed = np.flatnonzero(result.distortion_l2 > 0)
-    if changed.size:
-        chosen = changed[:: max(1, changed.size // _GALLERY)][:_GALLERY]
-        clean = np.asarray(results.data.X_test[rows[chosen]])
-        captions = [f"{c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
-        figures.gallery(
-            clean,
-            result.examples[chosen],
-            captions,
-            results.data.image_shape,
-            folder / "gallery.png",
-            title=f"{title} (scores)",
-        )
-    around = evaluated.bracket
-    attacks = {f"nearest adversarial point found ({len(around.rows)} points)": around.nearest}
-    if len(around.rows) < len(rows) and cfg.attack.name != "none":
-        attacks[f"{cfg.attack.name} ({len(rows)} points)"] = np.where(result.success, result.distortion_l2, np.inf)
-    figures.bracket(evaluated.radii, attacks, folder / "bracket.png", title=title, mark=cfg.evaluation.l2_cap)
 
 
 def _git_commit() -> str | None:

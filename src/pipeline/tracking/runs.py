@@ -2,20 +2,75 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline.cache import StageStore
 from pipeline.tracking.store import TrackingStore
+from pipeline.tracking.view import member_tag
 
 STAGE_STORE = "stage_store"  # tag: whose locks say whether the run's process lives
 _REASON_LENGTH = 4000  # MLflow refuses longer tag values
 _SILENT = "the process ended without a word (killed or out of memory)"
 
 
-def find_finished(store: TrackingStore, signature: str) -> Any | None:
+@dataclass(frozen=True)
+class Finished:
+    """A finished run as its reuse needs it; ``curves`` are the stepped metrics, points (step, value) in their order."""
+
+    id: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+    curves: dict[str, list[tuple[int, float]]]
+
+    def belongs_to(self, sweep: str) -> bool:
+        """Whether it is marked as one of the sweep's."""
+        return member_tag(sweep) in self.tags
+
+
+def look_up(database: Path, experiment: str, signature: str, is_curve: Callable[[str], bool]) -> Finished | None:
+    """The finished run with this signature in a local store, without MLflow: importing that takes longer than to look.
+
+    None also when the database is not as expected: then MLflow is asked.
+    """
+    if not database.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+            found = connection.execute(
+                "select r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
+                "join experiments e on e.experiment_id = r.experiment_id "
+                "where t.key = 'run_signature' and t.value = ? and r.status = 'FINISHED' and e.name = ? "
+                "and r.lifecycle_stage = 'active' and e.lifecycle_stage = 'active' order by r.start_time limit 1",
+                (signature, experiment),
+            ).fetchone()
+            if found is None:
+                return None
+
+            def rows(what: str) -> list[Any]:
+                return connection.execute(f"select {what} where run_uuid = ?", found).fetchall()
+
+            metrics = {k: math.nan if nan else v for k, v, nan in rows("key, value, is_nan from latest_metrics")}
+            points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics if is_curve(name)}
+            for name, step, value in rows("key, step, value from metrics") if points else ():
+                if name in points:
+                    points[name].append((step, value))
+            tags, params = dict(rows("key, value from tags")), dict(rows("key, value from params"))
+            return Finished(found[0], tags, params, metrics, {k: sorted(v) for k, v in points.items()})
+    except sqlite3.Error:
+        return None
+
+
+def find_finished(store: TrackingStore, signature: str, is_curve: Callable[[str], bool]) -> Finished | None:
     """The finished run with this signature, or None."""
     found = store.client.search_runs(
         [store.experiment_id],
@@ -23,7 +78,19 @@ def find_finished(store: TrackingStore, signature: str) -> Any | None:
         max_results=1,
         order_by=["attributes.start_time ASC"],
     )
-    return found[0] if found else None
+    if not found:
+        return None
+    id, data = found[0].info.run_id, found[0].data
+    points = {name: store.client.get_metric_history(id, name) for name in data.metrics if is_curve(name)}
+    stepped = {name: sorted((point.step, point.value) for point in own) for name, own in points.items()}
+    return Finished(id, dict(data.tags), dict(data.params), dict(data.metrics), stepped)
+
+
+def join(store: TrackingStore, run: Finished, sweep: str) -> None:
+    """Mark a reused run as one of the sweep's."""
+    if not run.belongs_to(sweep):
+        for key, value in (("sweep", sweep), (member_tag(sweep), "1")):
+            store.client.set_tag(run.id, key, value)
 
 
 def start(store: TrackingStore, name: str, tags: dict[str, str]) -> str:
@@ -35,17 +102,19 @@ def start(store: TrackingStore, name: str, tags: dict[str, str]) -> str:
         tags=identity | tags,
         run_name=name,
     )
-    return run.info.run_id
+    return store.trusted(run).info.run_id
 
 
-def end(store: TrackingStore, run_id: str, status: str, reason: str | None = None) -> None:
-    """End a run as FAILED or KILLED with the reason in a tag."""
+def end(store: TrackingStore, run_id: str, status: str, reason: str | None = None, trace: str | None = None) -> None:
+    """End a run as FAILED or KILLED with the reason in a tag, and where it went wrong as an artifact."""
+    if trace:
+        store.client.log_text(run_id, trace, "traceback.txt")
     if reason:
         store.client.set_tag(run_id, "reason", reason[:_REASON_LENGTH])
     store.client.set_terminated(run_id, status)
 
 
-def bury_dead(store: TrackingStore, signature: str, stages: StageStore) -> None:
+def end_dead(store: TrackingStore, signature: str, stages: StageStore) -> None:
     """Mark runs of this signature as KILLED whose process is gone (kill -9 leaves them RUNNING).
 
     Called while the signature's lock is held: a run that was started under the same lock cannot be alive. Process ids
@@ -57,12 +126,13 @@ def bury_dead(store: TrackingStore, signature: str, stages: StageStore) -> None:
             end(store, run.info.run_id, "KILLED", _SILENT)
 
 
-def bury_abandoned(store: TrackingStore, sweep: str, stages: StageStore) -> None:
-    """At the end of a sweep: mark its RUNNING runs as KILLED whose lock nobody holds."""
-    for run in _running(store, f"tags.sweep = '{sweep}' and tags.role = 'experiment'"):
-        tags = run.data.tags
-        if tags.get(STAGE_STORE) == stages.identity and not stages.is_running(tags["run_signature"]):
-            end(store, run.info.run_id, "KILLED", _SILENT)
+def end_abandoned(store: TrackingStore, stages: StageStore) -> None:
+    """Mark as KILLED whatever is RUNNING and held by nobody, of this job, its sweep or another one."""
+    for run in _running(store, f"tags.{STAGE_STORE} = '{stages.identity}'"):
+        with stages.if_free(run.data.tags["run_signature"]) as free:
+            # Asked again: it may have ended between the search and our getting its lock.
+            if free and store.client.get_run(run.info.run_id).info.status == "RUNNING":
+                end(store, run.info.run_id, "KILLED", _SILENT)
 
 
 def _running(store: TrackingStore, condition: str) -> list[Any]:

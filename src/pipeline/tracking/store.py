@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from filelock import FileLock
 
 from pipeline.errors import UserError
+from pipeline.paths import check_writable
+from pipeline.tracking.credentials import PASSWORD, USERNAME, masked, take_credentials
+from pipeline.tracking.relocation import ARTIFACTS, connect, rebase
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 log = logging.getLogger(__name__)
 
+DATABASE = "mlflow.db"
 _PROBE_SECONDS, _PROBE_LIMIT = (4.0, 8.5), 9.0  # connect and read; all of it
-_USERNAME, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class TrackingStore:
     experiment: str
     experiment_id: str
     folder: Path
+    read_only: bool = False
 
     @cached_property
     def client(self) -> MlflowClient:
@@ -42,6 +49,18 @@ class TrackingStore:
         from mlflow import MlflowClient
 
         return MlflowClient(self.uri)
+
+    def trusted(self, run: Any) -> Any:
+        """A run as the store described it, or :class:`UserError`: a server decides over no path of this machine."""
+        number, place = str(run.info.run_id), str(run.info.artifact_uri or "")
+        if not re.fullmatch(r"[\w-]{1,64}", number):
+            raise UserError(f"tracking.uri: {masked(self.uri)} names a run {number[:80]!r}: that is no id of a run")
+        if self.is_server and place and not re.match(r"(?!file:)[a-z][a-z0-9+.-]+:", place):
+            raise UserError(
+                f"tracking.uri: {masked(self.uri)} wants artifacts in {place[:200]!r}, a folder of this machine: "
+                "start the server with --serve-artifacts"
+            )
+        return run
 
     @property
     def is_server(self) -> bool:
@@ -59,10 +78,36 @@ def open_store(tracking: Any) -> TrackingStore:
     folder, uri = prepare(tracking)
     _quiet()
     with FileLock(folder / ".store.lock"):
-        if not tracking.uri and not (folder / "mlflow.db").exists():
-            _create_database(folder / "mlflow.db")
-        experiment_id = _experiment(uri, tracking.experiment, None if tracking.uri else folder / "artifacts")
+        if not tracking.uri and not (folder / DATABASE).exists():
+            _create_database(folder / DATABASE)
+        elif not tracking.uri and rebase(folder / DATABASE, folder):
+            log.info("%s was moved or copied here: its runs now name their files here", folder)
+        experiment_id = _experiment(uri, tracking.experiment, None if tracking.uri else folder / ARTIFACTS)
     return TrackingStore(uri, str(tracking.experiment), experiment_id, folder)
+
+
+def open_to_read(tracking: Any) -> TrackingStore:
+    """Open a store for a look; one that may only be read is looked at in a copy of its database."""
+    folder = Path(tracking.folder).expanduser().absolute()
+    if tracking.uri or _is_writable(folder):
+        return open_store(tracking)
+    _refuse_damaged(folder / DATABASE)
+    _quiet()
+    copy = Path(tempfile.mkdtemp(prefix="advsvm-store-")) / DATABASE
+    atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)
+    shutil.copyfile(folder / DATABASE, copy)
+    rebase(copy, folder)
+    uri, name = sqlite_address(copy), str(tracking.experiment)
+    return TrackingStore(uri, name, _experiment(uri, name, folder / ARTIFACTS), folder, read_only=True)
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        prepare_folder(folder)
+        with (folder / DATABASE).open("ab"):
+            return True
+    except (UserError, OSError):
+        return False
 
 
 def prepare(tracking: Any) -> tuple[Path, str]:
@@ -73,54 +118,28 @@ def prepare(tracking: Any) -> tuple[Path, str]:
         uri = take_credentials(tracking.uri)
         probe(uri)
         return folder, uri
-    database = folder / "mlflow.db"
+    database = folder / DATABASE
     _refuse_damaged(database)
-    return folder, f"sqlite:///{database}"
+    return folder, sqlite_address(database)
+
+
+def sqlite_address(database: Path) -> str:
+    """The address under which SQLAlchemy, MLflow's way to the database, opens exactly this file."""
+    plain = f"sqlite:///{database}"
+    if not re.search(r"[%?]", str(database)):
+        return plain
+    from sqlalchemy.engine import make_url
+
+    # Whether the path of an address is unquoted depends on SQLAlchemy's version.
+    for address in (f"sqlite+pysqlite:///{quote(str(database))}", plain):  # MLflow makes folders for sqlite:///
+        if make_url(address).database == str(database):
+            return address
+    raise UserError(f"tracking.folder: {database.parent} has a % or ? in its name: choose another one")
 
 
 def prepare_folder(folder: str | Path) -> Path:
     """Make sure that the tracking folder exists and can be written."""
-    path = Path(folder).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe_file = path / f".write-test-{os.getpid()}"
-        probe_file.touch()
-        probe_file.unlink()
-    except OSError as error:
-        raise UserError(f"tracking.folder: cannot write to {path} ({error.strerror})") from error
-    return path
-
-
-def masked(uri: str) -> str:
-    """The address without its password, for logs and tags."""
-    parts = urlsplit(uri)
-    if parts.password is None:
-        return uri
-    host = parts.netloc.rsplit("@", 1)[1]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
-
-
-def take_credentials(uri: str) -> str:
-    """The address without user and password, which move to MLflow's own variables in the environment.
-
-    MLflow quotes the address in its error messages; there it must not hold a secret.
-    """
-    parts = urlsplit(uri)
-    if parts.username is None and parts.password is None:
-        return uri
-    for variable, value in ((_USERNAME, parts.username), (_PASSWORD, parts.password)):
-        if value is not None:
-            os.environ[variable] = unquote(value)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
-
-
-def without_credentials(argument: str) -> str:
-    """A command line argument as it may be shown and stored: ``tracking.uri=http://user:secret@host`` loses the secret.
-
-    User and password move to the environment, where jobs of every launcher find them.
-    """
-    match = re.fullmatch(r"(\+*tracking\.uri=)(['\"]?)(https?://[^'\"]+@[^'\"]*)(['\"]?)", argument)
-    return f"{match[1]}{match[2]}{take_credentials(match[3])}{match[4]}" if match else argument
+    return check_writable("tracking.folder", folder)
 
 
 def probe(uri: str) -> None:
@@ -131,7 +150,7 @@ def probe(uri: str) -> None:
         raise UserError(f"tracking.uri must start with http:// or https://; got {masked(uri)}")
 
     def ask() -> int:
-        login = (os.environ.get(_USERNAME, ""), os.environ.get(_PASSWORD, "")) if _USERNAME in os.environ else None
+        login = (os.environ.get(USERNAME, ""), os.environ.get(PASSWORD, "")) if USERNAME in os.environ else None
         address = f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/search"
         return requests.post(address, json={"max_results": 1}, auth=login, timeout=_PROBE_SECONDS).status_code
 
@@ -145,7 +164,7 @@ def probe(uri: str) -> None:
     finally:
         pool.shutdown(wait=False)
     if code in (401, 403):
-        raise UserError(f"tracking.uri: {masked(uri)} asks for a login: set {_USERNAME} and {_PASSWORD}")
+        raise UserError(f"tracking.uri: {masked(uri)} asks for a login: set {USERNAME} and {PASSWORD}")
     if code >= 500:
         raise UserError(f"tracking.uri: the server at {masked(uri)} is in trouble (HTTP {code}); see its log")
     if code >= 400:
@@ -162,7 +181,7 @@ def _create_database(database: Path) -> None:
         leftover.unlink()
     # MLflow keeps connections by address: a second attempt of this process needs a name of its own.
     unfinished = database.with_name(f".{database.name}.new-{uuid.uuid4().hex[:8]}")
-    MlflowClient(f"sqlite:///{unfinished}").search_experiments(max_results=1)
+    MlflowClient(sqlite_address(unfinished)).search_experiments(max_results=1)
     unfinished.rename(database)
 
 
@@ -187,7 +206,7 @@ def _refuse_damaged(database: Path) -> None:
     if not database.exists() or database.stat().st_size == 0:
         return
     try:
-        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)
+        connection = connect(database)
         try:
             connection.execute("select count(*) from sqlite_master").fetchone()
         finally:

@@ -1,0 +1,126 @@
+"""Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN and DeepFool, per budget of gradients.
+
+One JSON line per model and norm. `ratio` (median) and `p90_ratio` compare with the nearest peer at the same number of
+gradients (target: ≤ 1.01 and ≤ 1.05, at the worst budget); `area` is the area between our curve of accuracy over
+distortion and the best one known (per point the nearest of all attacks and budgets), as a share of the area under it.
+Peers that fail on a point count as infinitely far there.
+"""
+
+import sys
+import time
+from functools import partial
+
+import foolbox
+import numpy as np
+import torch
+from sklearn.svm import SVC, LinearSVC
+from timing import report
+
+from attacks import MinNorm, as_target
+from models import AdvSVM
+from pipeline.data import load_dataset
+
+DATASET = sys.argv[1] if len(sys.argv) > 1 else "digits_1v7"
+BUDGETS = [int(value) for value in sys.argv[2:]] or [30, 100]
+POINTS = 60
+
+
+class Scores(torch.autograd.Function):
+    """A model's own scores and gradients inside autograd: every side asks the same function."""
+
+    @staticmethod
+    def forward(context, X, target):
+        scores, gradients = target.scores_and_gradients(np.ascontiguousarray(X.detach().numpy()))
+        context.save_for_backward(torch.from_numpy(np.array(gradients)).to(X.dtype))
+        return torch.from_numpy(np.array(scores)).to(X.dtype)
+
+    @staticmethod
+    def backward(context, upstream):
+        return upstream[:, None] * context.saved_tensors[0], None
+
+
+class Logits(torch.nn.Module):
+    """The two logits (-f/2, f/2)."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.target = as_target(model)
+
+    def forward(self, X):
+        scores = Scores.apply(X, self.target)
+        return torch.stack([-0.5 * scores, 0.5 * scores], dim=1)
+
+
+def peers(norm, steps):
+    """Foolbox's attacks with about this many gradients."""
+    attacks = foolbox.attacks
+    if norm == "l2":
+        return [attacks.DDNAttack(steps=steps), attacks.L2FMNAttack(steps=steps), attacks.L2DeepFoolAttack(steps=steps)]
+    return [attacks.LInfFMNAttack(steps=steps), attacks.LinfDeepFoolAttack(steps=steps)]
+
+
+def distances(model, examples, X, y, norm):
+    """Distance of every example that is misclassified and in the box, infinite for the others."""
+    examples = np.clip(examples, 0, 1)
+    delta = examples.astype(np.float64) - X
+    lengths = np.linalg.norm(delta, axis=1) if norm == "l2" else np.abs(delta).max(axis=1)
+    return np.where(model.predict(examples) != y, lengths, np.inf)
+
+
+def compare(name, model, X, y, norm):
+    """One line of the report."""
+    wrapped = foolbox.PyTorchModel(Logits(model).eval(), bounds=(0, 1), device="cpu")
+    images, labels = torch.from_numpy(X), torch.from_numpy((y == as_target(model).classes_[1]).astype(np.int64))
+    found, seconds, gradients = {}, {}, {}
+    for budget in BUDGETS:
+        start = time.perf_counter()
+        result = MinNorm(norm=norm, gradients=budget)(model, X, y)
+        seconds["ours"] = time.perf_counter() - start
+        gradients[budget] = float(result.gradient_evaluations.mean())
+        found[budget] = {"ours": np.where(result.success, result.distortion(norm), np.inf)}
+        for peer in peers(norm, budget):
+            start = time.perf_counter()
+            examples = peer(wrapped, images, labels, epsilons=None)[1].numpy()
+            seconds[type(peer).__name__] = time.perf_counter() - start
+            found[budget][type(peer).__name__] = distances(model, examples, X, y, norm)
+    known = np.min([one for of_budget in found.values() for one in of_budget.values()], axis=0)
+
+    def at(percentile):
+        """Worst ratio to the nearest peer over the budgets; the value itself, so that no infinity is interpolated."""
+        read = partial(np.percentile, q=percentile, method="higher")
+        return max(
+            read(one["ours"]) / min(read(theirs) for peer, theirs in one.items() if peer != "ours")
+            for one in found.values()
+        )
+
+    report(
+        "min_norm",
+        dataset=DATASET,
+        model=name,
+        norm=norm,
+        points=len(X),
+        ratio=at(50),
+        target=1.01,
+        p90_ratio=at(90),
+        median={b: {peer: float(np.median(lengths)) for peer, lengths in one.items()} for b, one in found.items()},
+        area={budget: float(one["ours"].mean() / known.mean() - 1.0) for budget, one in found.items()},
+        gradients=gradients,
+        seconds=seconds,
+    )
+
+
+data = load_dataset(DATASET)
+batch = 10 if DATASET.startswith("digits") else 500
+MODELS = {
+    "exact": AdvSVM(expansion="support_vectors", C=8.0, step=0.0625, batch_size=batch),
+    "random_features": AdvSVM(expansion="doubly_stochastic", C=8.0, step=0.0625, batch_size=batch),
+    "linear": LinearSVC(C=0.1, random_state=0),
+    "svc": SVC(C=8.0),
+}
+rows = np.random.default_rng(0).permutation(len(data.y_train))[:2000]
+for name, model in MODELS.items():
+    model.fit(data.X_train[rows], data.y_train[rows])
+    X, y = data.X_test[:POINTS], data.y_test[:POINTS]
+    correct = model.predict(X) == y
+    for norm in ("l2", "linf"):
+        compare(name, model, np.ascontiguousarray(X[correct]), y[correct], norm)

@@ -1,0 +1,226 @@
+"""Random command lines and data files, composed from a grammar: each ends well or in one line.
+
+    python scripts/fuzz.py MINUTES [SEED]
+
+Every case prints its seed; ``python scripts/fuzz.py 0 SEED`` repeats one. Cases run in children of one process that has
+the slow imports behind it. What is asked of every case: exit code 0, or 1 and one line that starts with "error: " and
+names no exception; no traceback; no run left RUNNING; no password in anything printed or written; nothing outside the
+case's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+SECRET = "hunter2-fuzz"
+LIMIT = 120  # seconds a case may take
+QUICK = ["tune=none", "evaluation.max_attacked=3", "compute.threads=1", "figures=off", "evaluation.certify_seconds=1"]
+
+NUMBERS = ["0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296", "99999999999999999999",
+           "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)", "range(2)", "½", "1 ", " 1"]  # fmt: skip
+WORDS = ["a", "a/b", "..", "", "''", "ü", "a b", "'a b'", "[red]x[/red]", "=1+1", "<b>", "%s", "$HOME", "${seed}", "${oc.env:HOME}",
+         "${nope}", "${", "a\nb", "'a\tb'", "\x1b[31mx", "null", "~", "a,b", "x" * 300, "|", "`id`", "../../x", "🙂", "CON", "a'b",
+         f"http://ann:{SECRET}@h", f"postgresql://ann:{SECRET}@h/db"]  # fmt: skip
+NUMERIC = ["seed", "model.C", "model.step", "model.epsilon", "model.batch_size", "model.passes", "attack.epsilon", "attack.steps",
+           "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly", "evaluation.certified_radius",
+           "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads", "tune.folds", "tune.radius", "tune.seed",
+           "dataset.split_seed", "dataset.max_train", "dataset.max_test", "dataset.test_size", "model.expansion.n_features",
+           "model.kernel.width_scale", "model.kernel.gamma", "model.gamma"]  # fmt: skip
+WORDY = ["dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder", "checks",
+         "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm", "model.schedule",
+         "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted", "attack._target_", "model._target_",
+         "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model", "attack", "dataset", "tune", "tracking", "experiment",
+         "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate"]  # fmt: skip
+CHOICES = {
+    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact"],
+    "attack": ["none", "fgsm", "pgd", "pgd_l2"],
+    "checks": ["off", "cheap"],
+    "model/kernel": ["rbf", "laplacian"],
+    "model/expansion": ["doubly_stochastic", "fixed_features", "support_vectors"],
+    "on_existing": ["reuse", "rerun"],
+    "strict": ["true", "false"],
+    "surrogate": ["natural", "null"],
+}
+FLAGS = ["-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir", "--config-dir=.",
+         "--config-name=x", "-x", "--", "=", "==1", "+", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
+
+
+def command_line(rng: random.Random, folder: Path) -> list[str]:
+    arguments = list(QUICK)
+    for group in rng.sample(list(CHOICES), rng.randint(0, 3)):
+        arguments.append(f"{group}={rng.choice(CHOICES[group])}")
+    if rng.random() < 0.35:
+        arguments += data_file(rng, folder)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        kind = rng.random()
+        if kind < 0.45:
+            arguments.append(f"{rng.choice(NUMERIC)}={rng.choice(NUMBERS)}")
+        elif kind < 0.9:
+            arguments.append(f"{rng.choice(WORDY)}={rng.choice(WORDS)}")
+        else:
+            arguments.append(rng.choice(FLAGS))
+    if rng.random() < 0.2:
+        arguments += ["-m", "seed=0,1"]
+    rng.shuffle(arguments)
+    return arguments
+
+
+def data_file(rng: random.Random, folder: Path) -> list[str]:
+    """A small dataset with something odd about it, and the settings that read it."""
+    import numpy as np
+
+    draw = np.random.default_rng(rng.randrange(2**32))
+    rows = rng.choice([0, 1, 2, 5, 30, 30, 30])
+    X, y = draw.random((rows, 16)), np.arange(rows) % 2
+    name = folder / rng.choice(["data", "a b", "ü", "100%", "a?b", "a#b"])
+    if rng.random() < 0.5:
+        shape = rng.choice([(16,), (4, 4), (1, 4, 4), (4, 4, 1), (1, 2, 2, 4), (1, 1, 2, 2, 4)])
+        X = X.reshape(rows, *shape).astype(rng.choice(["f4", "f8", "i8", "u1", "c8", "U5", "?"]))
+        labels = rng.choice([y, y.astype("U3"), y * 2 - 1, y * 0, y + 0.5, np.arange(rows), y[:-1], y.reshape(-1, 1)])
+        file = name.with_suffix(".npz")
+        np.savez(file, **rng.choice([{"X": X, "y": labels}, {"X": X}, {"a": X, "b": labels}, {}]))
+    else:
+        cells = [[rng.choice(["0", "0.5", "1", "1", "0.25", "", "x", "nan", "inf", "=1", '"', "1e999"]
+                             if rng.random() < 0.02 else ["0.1", "0.5", "0.9"]) for _ in range(4)] + [str(label)] for label in y]  # fmt: skip
+        separator = rng.choice([",", ",", ",", ";", "\t"])
+        lines = [separator.join([*"abcd", "label"])] + [separator.join(row) for row in cells]
+        file = name.with_suffix(".csv")
+        file.write_text(rng.choice(["\n", "\r\n", "\n\n"]).join(lines))
+    if rng.random() < 0.25:
+        content = bytearray(file.read_bytes())
+        for _ in range(rng.choice([1, 20])):
+            if content:
+                content[rng.randrange(len(content))] = rng.randrange(256)
+        file.write_bytes(bytes(content[: rng.choice([len(content), len(content) // 2])]))
+    kind = file.suffix[1:]
+    label = ["dataset.label=label"] if kind == "csv" and rng.random() < 0.7 else []
+    return [f"dataset={kind}", f"dataset.path={file.name}", *label]
+
+
+def run(arguments: list[str], folder: Path) -> int:
+    """The exit code of the command in a child; its output is in ``folder/.out`` and ``folder/.err``."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            os.chdir(folder)
+            os.setsid()
+            for stream, file in ((1, ".out"), (2, ".err")):
+                os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            sys.argv = ["pipeline.run", *arguments]
+            from pipeline.run import main
+
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)
+                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    limit = time.monotonic() + LIMIT
+    while time.monotonic() < limit:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return 124
+
+
+def complaints(arguments: list[str], code: int, folder: Path) -> list[str]:
+    out, err = ((folder / name).read_text(errors="replace") for name in (".out", ".err"))
+    found = []
+    if code not in (0, 1):
+        found.append(f"exit code {code}")
+    if "Traceback" in out + err:
+        found.append("a traceback")
+    sweep = "-m" in arguments or "--multirun" in arguments
+    lines = err.strip().splitlines()
+    if code == 1 and not sweep and (len(lines) != 1 or not lines[0].startswith("error: ")):
+        found.append(f"{len(lines)} lines of error")
+    said = "\n".join([*lines, *(line for line in out.splitlines() if "failed:" in line or "  failed  " in line)])
+    if named := re.search(r"\b(?!UserError)[A-Z][A-Za-z]*(Error|Exception|Warning)\b", said):
+        found.append(f"an exception's name: {named[0]}")
+    if re.search(r"[\x00-\x08\x0b-\x1f]", said.replace("\x1b[31m", "")) or "\x1b[31mx" in out + err:
+        found.append("control characters")
+    if SECRET in out + err:
+        found.append("the password is shown")
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in (".out", ".err", ".case") and SECRET.encode() in path.read_bytes():
+            found.append(f"the password is in {path.relative_to(folder)}")
+    for database in folder.rglob("mlflow.db"):
+        with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True) as connection:
+            if connection.execute("select 1 from runs where status = 'RUNNING'").fetchone():
+                found.append("a run is RUNNING")
+    return found
+
+
+def case(seed: int, home: Path, template: Path) -> list[str]:
+    rng = random.Random(seed)
+    folder = home / "inner" / "case"
+    shutil.rmtree(home / "inner", ignore_errors=True)
+    folder.mkdir(parents=True)
+    # An empty store that was made once: making the tables takes longer than most cases.
+    shutil.copytree(template, folder / "mlruns")
+    arguments = command_line(rng, folder)
+    code = run(arguments, folder)
+    found = complaints(arguments, code, folder)
+    found += [f"wrote outside: {path.name}" for path in (home / "inner").iterdir() if path != folder]
+    lines = (folder / ".err").read_text(errors="replace").strip().splitlines()
+    print(json.dumps({"seed": seed, "code": code, "wrong": found, "said": lines[-1][:200] if lines else "",
+                      **({"arguments": arguments} if found else {})}, ensure_ascii=False), flush=True)  # fmt: skip
+    return found
+
+
+def main() -> int:
+    minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    start = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(10**9)
+    os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
+    import matplotlib  # noqa: F401
+    import mlflow.pyfunc  # noqa: F401
+    import sklearn.svm  # noqa: F401
+    import torch
+
+    import attacks  # noqa: F401
+    import models  # noqa: F401
+    import pipeline.run  # noqa: F401
+    import pipeline.tracking.record
+
+    torch.set_num_threads(1)
+    counted: Counter[str] = Counter()
+    limit, seed = time.monotonic() + 60 * minutes, start
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
+        home = Path(place)
+        (home / "template").mkdir()
+        if run([*QUICK, "attack=none", "model=svc", "checks=off"], home / "template"):
+            sys.exit((home / "template" / ".err").read_text())
+        while seed == start or time.monotonic() < limit:
+            counted.update(case(seed, home, home / "template" / "mlruns") or ["fine"])
+            seed += 1
+    print(f"seeds {start} to {seed - 1}: {dict(counted)}")
+    return int(set(counted) != {"fine"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,297 @@
+"""A worst case at one radius without settings: gradients with a step size of its own, nearest points, random search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import Attack, FixedEpsilonAttack
+from .geometry import lowest_in_ball, row_distances, row_norms
+from .min_norm import MinNorm
+from .pgd import Ball, random_starts
+from .problem import Problem, Records, RunResult
+from .validation import check_count
+
+# Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
+MOMENTUM, HELPFUL = 0.75, 0.75
+# Of Auto, in this order.
+STAGES = ("apgd", "min_norm", "apgd_from_min_norm", "apgd_from_random", "square")
+
+
+class Lowest:
+    """The smallest margin seen so far, per row of a problem, and where."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.points, self.margins = problem.X.copy(), problem.margins.copy()
+
+    @property
+    def standing(self) -> np.ndarray:
+        """Rows not broken yet."""
+        return np.flatnonzero(~self.problem.broken(self.margins, np.arange(len(self.margins))))
+
+    def offer(self, points: np.ndarray, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Keep those of `points` whose margin is smaller than the best; which ones were kept, (k,) bool."""
+        better = margins < self.margins[index]
+        self.points[index[better]], self.margins[index[better]] = points[better], margins[better]
+        return better
+
+
+@dataclass(frozen=True)
+class APGD(FixedEpsilonAttack):
+    """Projected gradient descent on the margin with momentum and a step size it halves itself (Croce and Hein 2020).
+
+    The first step goes to where the tangent plane is lowest in ball and box: on a linear model that is the optimum.
+
+    Parameters
+    ----------
+    epsilon : float
+        Radius in `norm`, in the units of the features.
+    norm : {"linf", "l2"}
+    steps : int
+    restarts : int
+        Runs; those after the first begin at random points of the ball, for rows still standing.
+    """
+
+    epsilon: float = 8 / 255
+    norm: str = "linf"
+    steps: int = 50
+    restarts: int = 2
+
+    name: ClassVar[str] = "apgd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.steps, "steps")
+        check_count(self.restarts, "restarts")
+
+    def run(self, problem: Problem) -> RunResult:
+        lowest = Lowest(problem)
+        for restart in range(self.restarts):
+            self.descend(lowest, random_starts(problem, self.norm, self.random_state, restart) if restart else None)
+            broken = len(problem.X) - len(lowest.standing)
+            problem.progress((restart + 1) / self.restarts, broken)
+        return RunResult(lowest.points, margins=lowest.margins)
+
+    def descend(self, lowest: Lowest, starts: np.ndarray | None) -> None:
+        """One run for the rows still standing, from `starts` (n, d) or from the clean points."""
+        problem, index = lowest.problem, lowest.standing
+        if len(index) == 0:
+            return
+        ball = Ball(problem, self.norm, index)
+        points = problem.X[index] if starts is None else ball.project(starts[index])
+        at_clean = starts is None
+        before = points
+        best, best_margins = points.copy(), np.full(len(index), np.inf)
+        sizes = np.full(len(index), 2.0 * problem.radius)
+        helped, halved, last_best = np.zeros(len(index)), np.ones(len(index), dtype=bool), best_margins
+        checkpoints = dict(windows(self.steps))
+        for step in range(self.steps + 1):
+            if step == self.steps:
+                margins = problem.margins_at(points, index)
+                lowest.offer(points, margins, index)
+                return
+            if step == 0 and at_clean:
+                margins, gradients = problem.clean_margins_and_gradients(index)
+            else:
+                margins, gradients = problem.margins_and_gradients(points, index)
+            lowest.offer(points, margins, index)
+            better = margins < best_margins
+            best[better], best_margins = points[better], np.where(better, margins, best_margins)
+            helped += better
+            if step in checkpoints:
+                stuck = ~halved & (best_margins >= last_best)
+                halved = (helped < HELPFUL * checkpoints[step]) | stuck
+                sizes[halved] *= 0.5
+                points = np.where(halved[:, None], best, points)
+                before = np.where(halved[:, None], best, before)
+                helped, last_best = np.zeros(len(index)), best_margins.copy()
+            stay = ~problem.broken(margins, index)
+            if not stay.all():
+                index, points, before, gradients, best = (a[stay] for a in (index, points, before, gradients, best))
+                best_margins, sizes, helped, halved = (a[stay] for a in (best_margins, sizes, helped, halved))
+                last_best, ball = last_best[stay], ball.keep(stay)
+                if len(index) == 0:
+                    return
+            if step == 0:
+                # The clean points are the centre of the ball: the tangent plane's lowest point is known.
+                away = lowest_in_ball(problem.X[index], gradients, problem.radius, problem.limits(index), self.norm)
+                moved = ball.project(away if at_clean else ball.project(points - self._step(gradients, sizes)))
+            else:
+                aim = ball.project(points - self._step(gradients, sizes))
+                moved = ball.project(points + MOMENTUM * (aim - points) + (1.0 - MOMENTUM) * (points - before))
+            before, points = points, moved
+
+    def _step(self, gradients: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        if self.norm == "linf":
+            return np.sign(gradients) * sizes[:, None].astype(gradients.dtype)
+        norms = row_norms(gradients)
+        # In float64: where scores vanish, a size over a length overflows float32.
+        return (gradients * (sizes / np.where(norms > 0, norms, 1.0))[:, None]).astype(gradients.dtype)
+
+
+def windows(steps: int) -> list[tuple[int, int]]:
+    """(step, steps since the last one) at which APGD judges its step size: ever closer together, never under 6 %."""
+    shares = [0.0, 0.22]
+    while shares[-1] < 1.0:
+        shares.append(shares[-1] + max(shares[-1] - shares[-2] - 0.03, 0.06))
+    places = sorted({int(np.ceil(share * steps)) for share in shares})
+    return [(place, place - earlier) for earlier, place in pairwise(places)]
+
+
+@dataclass(frozen=True)
+class Square(FixedEpsilonAttack):
+    """Random search with scores alone (after Andriushchenko et al. 2020): sets a share of the features to extremes.
+
+    Every query moves some features to the surface of the ball, with random signs, and keeps what lowers the margin; the
+    share shrinks as queries go by. Features are drawn one by one, not in squares: a table has no neighbours.
+
+    Parameters
+    ----------
+    epsilon : float
+        Radius in `norm`, in the units of the features.
+    norm : {"linf", "l2"}
+    queries : int
+        Per example.
+    """
+
+    epsilon: float = 8 / 255
+    norm: str = "linf"
+    queries: int = 500
+
+    name: ClassVar[str] = "square"
+    needs_gradients: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.queries, "queries")
+
+    def run(self, problem: Problem) -> RunResult:
+        lowest = Lowest(problem)
+        d = problem.X.shape[1]
+        for query in range(self.queries):
+            index = lowest.standing
+            if len(index) == 0:
+                break
+            # What is drawn depends on the seed and the query alone: every chunk of rows tries the same.
+            rng = np.random.default_rng([self.random_state, 11, query])
+            count = d if query == 0 else max(1, round(d * 0.4 * 2.0 ** (-8.0 * query / self.queries)))
+            features, signs = rng.permutation(d)[:count], rng.choice([-1.0, 1.0], count)
+            points = self._proposal(problem, lowest.points[index], index, features, signs)
+            lowest.offer(points, problem.margins_at(points, index), index)
+            problem.progress((query + 1) / self.queries, len(problem.X) - len(index))
+        return RunResult(lowest.points, margins=lowest.margins)
+
+    def _proposal(
+        self, problem: Problem, points: np.ndarray, index: np.ndarray, features: np.ndarray, signs: np.ndarray
+    ) -> np.ndarray:
+        """The points with these features pushed to the ball's surface, as far as the box allows."""
+        X = problem.X[index]
+        delta = (points - X).astype(np.float64)
+        if self.norm == "linf":
+            delta[:, features] = problem.radius * signs
+        else:
+            delta[:, features] = 0.0
+            left = np.sqrt(np.maximum(problem.radius**2 - (delta**2).sum(axis=1), 0.0))
+            # Half of the length is taken from where it was: nothing is left to spend once the ball is reached.
+            share = np.maximum(left, 0.5 * problem.radius) / np.sqrt(len(features))
+            delta[:, features] = share[:, None] * signs
+        return Ball(problem, self.norm, index).project((X + delta).astype(X.dtype))
+
+
+@dataclass(frozen=True)
+class Auto(FixedEpsilonAttack):
+    """The strongest attack at one radius, without settings to choose: the worst case of four, on any margin.
+
+    1. APGD from the clean point, whose first step is the optimum of a linear model.
+    2. :class:`MinNorm` in the same norm: what is nearest may lie inside the ball.
+    3. APGD from that nearest point pulled into the ball, then from random points.
+    4. :class:`Square`, which needs no gradients and so is not misled by them.
+
+    Rows that are broken leave. Losses for many classes that AutoAttack uses need three of them; the margin needs two.
+
+    Parameters
+    ----------
+    epsilon : float
+        Radius in `norm`, in the units of the features.
+    norm : {"linf", "l2"}
+
+    Notes
+    -----
+    ``history``: ``broken_by`` counts the rows each of them broke, in this order.
+    """
+
+    epsilon: float = 8 / 255
+    norm: str = "linf"
+
+    name: ClassVar[str] = "auto"
+    costly: ClassVar[bool] = True
+    _uses_anchors: ClassVar[bool] = True
+
+    @property
+    def begins_at_clean(self) -> bool:
+        return True
+
+    def run(self, problem: Problem) -> RunResult:
+        lowest = Lowest(problem)
+        broken_by = np.zeros(len(problem.X), dtype=np.int64)
+        for number, stage in enumerate(self._stages(lowest)):
+            before = lowest.standing
+            stage()
+            broken_by[np.setdiff1d(before, lowest.standing)] = number + 1
+            problem.progress((number + 1) / len(STAGES), len(problem.X) - len(lowest.standing))
+        return RunResult(lowest.points, {"broken_by": broken_by}, lowest.margins)
+
+    def _stages(self, lowest: Lowest) -> list[Callable[[], None]]:
+        """What is tried in turn, in the order of `STAGES`."""
+        problem, apgd = lowest.problem, self._member(APGD)
+        nearest = problem.X.copy()
+
+        def find_nearest() -> None:
+            index, points = self._run(MinNorm(**self._common(), norm=self.norm, gradients=60), lowest)
+            nearest[index] = points
+            self._count(lowest, points, index)
+
+        def search_at_random() -> None:
+            index, points = self._run(self._member(Square), lowest)
+            self._count(lowest, points, index)
+
+        return [
+            lambda: apgd.descend(lowest, None),
+            find_nearest,
+            lambda: apgd.descend(lowest, nearest),
+            lambda: apgd.descend(lowest, random_starts(problem, self.norm, self.random_state, 1)),
+            search_at_random,
+        ]
+
+    def _count(self, lowest: Lowest, points: np.ndarray, index: np.ndarray) -> None:
+        """Take those of the points that lie in the ball."""
+        inside = row_distances(points - lowest.problem.X[index], self.norm) <= lowest.problem.radius
+        if inside.any():
+            rows = index[inside]
+            lowest.offer(points[inside], lowest.problem.margins_at(points[inside], rows), rows)
+
+    def _common(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("box", "chunk_size", "dtype", "random_state")}
+
+    def _member(self, kind: Any) -> Any:
+        return kind(**self._common(), epsilon=self.epsilon, norm=self.norm)
+
+    @staticmethod
+    def _run(attack: Attack, lowest: Lowest) -> tuple[np.ndarray, np.ndarray]:
+        """Run another attack on the rows still standing; those rows and its points."""
+        index = lowest.standing
+        if len(index) == 0:
+            return index, lowest.points[index]
+        part = lowest.problem.take(index, progress=lambda fraction, broken: None)
+        points = attack.run(part).points
+        lowest.problem.charge(index, part)
+        return index, points
+
+    def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
+        by = search.trace.get("broken_by", np.zeros(1, dtype=int))
+        return {"broken_by": {name: int((by == number + 1).sum()) for number, name in enumerate(STAGES)}}

@@ -1,0 +1,165 @@
+"""What is known of every point: certified, broken (with the example), or still undecided."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .base import Attack
+from .constraints import Constraints
+from .geometry import distortions
+from .pgd import PGD
+from .targets import as_target, has_gradients
+from .threat import Threat
+
+Box = tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bracket:
+    """Per point one of three answers; the accuracy under this threat lies between `lower` and `upper`.
+
+    Attributes
+    ----------
+    threat : Threat
+    certified, broken, undecided : bool arrays of shape (n,)
+        Of every point exactly one is true. A point that is misclassified as it is counts as broken.
+    examples : array of shape (n, d)
+        A misclassified point of the threat for every broken row, the clean point for the others.
+    """
+
+    threat: Threat
+    certified: np.ndarray
+    broken: np.ndarray
+    examples: np.ndarray
+
+    @property
+    def undecided(self) -> np.ndarray:
+        return ~self.certified & ~self.broken
+
+    @property
+    def lower(self) -> float:
+        """Certified accuracy: no attack whatever gets below."""
+        return float(self.certified.mean())
+
+    @property
+    def upper(self) -> float:
+        """Attacked accuracy: this attack got there."""
+        return float(1.0 - self.broken.mean())
+
+    def __repr__(self) -> str:
+        return (
+            f"Bracket({self.threat}: accuracy in [{100 * self.lower:.2f}, {100 * self.upper:.2f}] %, "
+            f"{int(self.undecided.sum())} of {len(self.broken)} points undecided)"
+        )
+
+
+def bracket(
+    model: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    epsilon: float,
+    norm: str = "linf",
+    box: Box = (0.0, 1.0),
+    seconds: float | None = None,
+    attack: Attack | None = None,
+    constraints: Constraints | None = None,
+    observer: Any = None,
+) -> Bracket:
+    """Certify what can be certified cheaply, attack the rest, and spend the costly proofs on what stands.
+
+    Parameters
+    ----------
+    model : fitted model
+        Anything ``models.certify`` accepts, of two classes or more. Without gradients nothing is attacked, and what
+        cannot be certified stays undecided.
+    X : array of shape (n, d), inside the box
+    y : array of shape (n,)
+    epsilon : float
+        Radius in `norm`, in units of X.
+    norm : {"linf", "l2"}
+    box : (low, high) or None
+        Numbers or arrays of shape (d,).
+    seconds : float, optional
+        For everything together; an attack once begun is finished.
+    attack : Attack, optional
+        Instead of 40 steps of PGD with a restart. Examples outside the threat do not count.
+    constraints : Constraints, optional
+        What else the attacker cannot do: examples honour it, and certificates need not cover what it forbids. They do
+        cover the numbers between whole ones.
+    observer : callable, optional
+        ``observer("certify" or "attack", done, total, ...)``.
+    """
+    from models import certify
+
+    until = None if seconds is None else time.perf_counter() + seconds
+    X, y = np.asarray(X), np.asarray(y).ravel()
+    if attack is None:
+        attack = _usual(model, X, epsilon, norm, box, constraints)
+    limits = None if constraints is None else constraints.region(X, box)
+    broken = np.asarray(model.predict(X) != y)
+    certified = np.zeros(len(X), dtype=bool)
+    examples = X.copy()
+
+    def reachable(rows: np.ndarray) -> Box:
+        return box if limits is None else (limits[0][rows], limits[1][rows])
+
+    def prove(rows: np.ndarray, left: float | None) -> None:
+        if len(rows):
+            certified[rows] = certify(model, X[rows], y[rows], epsilon, norm, reachable(rows), left, observer)
+
+    prove(np.flatnonzero(~broken), 0.0)
+    open_rows = np.flatnonzero(~broken & ~certified)
+    if len(open_rows) and epsilon > 0 and attack is not None:
+        found = attack(model, X[open_rows], y[open_rows], observer=observer)
+        points = np.asarray(found.examples, dtype=X.dtype)
+        hit = _allowed(points, X[open_rows], epsilon, norm, reachable(open_rows))
+        hit &= model.predict(points) != y[open_rows]
+        if constraints is not None:
+            hit &= constraints.kept(points)
+        broken[open_rows] = hit
+        examples[open_rows[hit]] = points[hit]
+    left = None if until is None else max(until - time.perf_counter(), 0.0)
+    prove(np.flatnonzero(~broken & ~certified), left)
+    return Bracket(Threat(norm, epsilon, _around(X, epsilon, box)), certified, broken, examples)
+
+
+def _usual(
+    model: Any, X: np.ndarray, epsilon: float, norm: str, box: Box, constraints: Constraints | None
+) -> Attack | None:
+    """40 steps of PGD with a restart; None where no attack by gradients applies."""
+    try:
+        target = as_target(model)
+    except ValueError:
+        return None
+    if not has_gradients(target) or epsilon == 0:
+        return None
+    return PGD(
+        epsilon=epsilon,
+        steps=40,
+        step_size=epsilon / 8,
+        norm=norm,
+        restarts=2,
+        box=_around(X, epsilon, box),
+        constraints=constraints,
+        dtype="float64" if X.dtype == np.float64 else "float32",
+    )
+
+
+def _allowed(points: np.ndarray, X: np.ndarray, epsilon: float, norm: str, box: Box) -> np.ndarray:
+    """Which points lie in the threat, (n,)."""
+    l2, linf = distortions(points, X)
+    inside = (l2 if norm == "l2" else linf) <= epsilon * (1 + 1e-12)
+    if box is not None:
+        inside &= ((points >= np.asarray(box[0])) & (points <= np.asarray(box[1]))).all(1)
+    return inside
+
+
+def _around(X: np.ndarray, epsilon: float, box: Box) -> tuple[Any, Any]:
+    """The box, or a cube that holds everything in reach."""
+    if box is not None:
+        return box
+    return float(X.min(initial=0.0)) - epsilon, float(X.max(initial=0.0)) + epsilon

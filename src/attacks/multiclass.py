@@ -1,0 +1,182 @@
+"""Classifiers of many classes as one margin per class: positive exactly where that class is predicted."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, Protocol
+
+import numpy as np
+
+from .closed_forms import ROWS, ClosedForm, KernelForm, LinearForm
+
+
+class ClassMargins(Protocol):
+    """What is known of a classifier of K classes, numbered as in ``classes_``."""
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray: ...
+    def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class HighestScore:
+    """The class of highest score: one-vs-rest, multinomial. The margin is the score less the strongest rival's."""
+
+    def __init__(self, forms: list[ClosedForm]) -> None:
+        self.forms = forms
+
+    def _rivals(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+        scores = np.stack([form.scores(X) for form in self.forms], axis=1)
+        own = scores[:, code].copy()
+        scores[:, code] = -np.inf
+        rivals = scores.argmax(axis=1)
+        return own - scores[np.arange(len(X)), rivals], rivals
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return self._rivals(X, code)[0]
+
+    def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+        margins, rivals = self._rivals(X, code)
+        gradients = np.array(self.forms[code].scores_and_gradients(X)[1], dtype=np.float64)
+        for rival in np.unique(rivals):
+            rows = rivals == rival
+            gradients[rows] -= self.forms[rival].scores_and_gradients(X[rows])[1]
+        return margins, gradients
+
+
+class MostVotes:
+    """The class with the most votes in duels of two, the first of them when several have as many: libsvm's SVC.
+
+    Against a rival r, class c is ahead by a count of duels won: its own against every class, and those r lost. Lower
+    all these decision values by t and the count falls; the margin against r is the t at which r is ahead. It is one of
+    the values, the one where their sorted weights (the duel of c and r counts twice) pass K - 1, so it is continuous,
+    has the gradient of that duel, and its sign is the vote, ties included. The margin of c is the least over r.
+
+    Parameters
+    ----------
+    duels : list of forms
+        One for every pair (i, j) with i < j, in the order (0, 1), (0, 2), …; positive is a vote for i.
+    n_classes : int
+    """
+
+    def __init__(self, duels: list[ClosedForm], n_classes: int) -> None:
+        self.duels, self.n_classes = duels, n_classes
+        self._place = {pair: place for place, pair in enumerate(combinations(range(n_classes), 2))}
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        """Decision values of all duels, (n, K (K - 1) / 2)."""
+        return np.stack([duel.scores(X) for duel in self.duels], axis=1)
+
+    def _duel(self, i: int, j: int) -> tuple[int, float]:
+        """Where the duel of i against j stands, and the sign that makes positive a vote for i."""
+        return (self._place[i, j], 1.0) if i < j else (self._place[j, i], -1.0)
+
+    def _deciding(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Margins, and the duel and sign each of them comes from."""
+        values, n = self._values(X), np.arange(len(X))
+        margins, places, signs = np.full(len(X), np.inf), np.zeros(len(X), dtype=int), np.ones(len(X))
+        classes = range(self.n_classes)
+        for rival in (k for k in classes if k != code):
+            duels = [self._duel(code, k) for k in classes if k != code]
+            weights = np.array([2 if k == rival else 1 for k in classes if k != code] + [1] * (self.n_classes - 2))
+            duels += [self._duel(k, rival) for k in classes if k not in (code, rival)]
+            place, sign = np.array([p for p, _ in duels]), np.array([s for _, s in duels])
+            ahead = values[:, place] * sign
+            order = np.argsort(-ahead, axis=1, kind="stable")
+            # The first class wins a tie: a later rival has to be ahead by one more vote.
+            passed = np.cumsum(weights[order], axis=1) > self.n_classes - 1 - (rival > code)
+            chosen = order[n, passed.argmax(axis=1)]
+            lower = ahead[n, chosen] < margins
+            margins = np.where(lower, ahead[n, chosen], margins)
+            places, signs = np.where(lower, place[chosen], places), np.where(lower, sign[chosen], signs)
+        return margins, places, signs
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return self._deciding(X, code)[0]
+
+    def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+        margins, places, signs = self._deciding(X, code)
+        gradients = np.empty(X.shape)
+        for place in np.unique(places):
+            rows = places == place
+            gradients[rows] = signs[rows, None] * self.duels[place].scores_and_gradients(X[rows])[1]
+        return margins, gradients
+
+
+class KernelVotes(MostVotes):
+    """The duels of an SVC: they share the kernel values of all support vectors."""
+
+    def __init__(self, kind: type[KernelForm], model: Any) -> None:
+        ends = np.cumsum(model.n_support_)
+        parts = [np.arange(end - count, end) for end, count in zip(ends, model.n_support_)]
+        dual = model.dual_coef_.toarray() if hasattr(model.dual_coef_, "toarray") else model.dual_coef_
+        self.matrix = np.zeros((ends[-1], len(model.intercept_)))
+        duels: list[ClosedForm] = []
+        for place, (i, j) in enumerate(combinations(range(len(parts)), 2)):
+            self.matrix[parts[i], place], self.matrix[parts[j], place] = dual[j - 1, parts[i]], dual[i, parts[j]]
+            own = np.concatenate([parts[i], parts[j]])
+            duels.append(kind(model, own, self.matrix[own, place], float(model.intercept_[place])))  # type: ignore[arg-type]
+        self.whole = kind(model, np.arange(ends[-1]), self.matrix[:, 0], 0.0)
+        self.intercepts = np.asarray(model.intercept_, dtype=np.float64)
+        super().__init__(duels, len(parts))
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        blocks = [self.whole._values(X[i : i + ROWS].astype(np.float64)) @ self.matrix for i in range(0, len(X), ROWS)]
+        return np.concatenate(blocks) + self.intercepts
+
+
+class Behind:
+    """Many classes behind differentiable preprocessing."""
+
+    def __init__(self, chain: Any, forms: ClassMargins) -> None:
+        self.chain, self.forms = chain, forms
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return self.forms.margins(self.chain.forward(X)[-1], code)
+
+    def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+        inputs = self.chain.forward(X)
+        margins, gradients = self.forms.margins_and_gradients(inputs[-1], code)
+        return margins, self.chain.pull_back(inputs, gradients)
+
+
+def linear_forms(weights: np.ndarray, intercepts: np.ndarray) -> list[ClosedForm]:
+    """One form for each row of weights."""
+    intercepts = np.broadcast_to(np.ravel(intercepts), len(weights))
+    return [LinearForm(row.astype(np.float64), float(b)) for row, b in zip(weights, intercepts)]
+
+
+class OneClass:
+    """One class against all others: what the attacks see of a classifier of many. Positive is that class."""
+
+    classes_ = np.array([-1, 1])
+
+    def __init__(self, forms: ClassMargins, code: int) -> None:
+        self.forms, self.code = forms, code
+
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        return self.forms.margins(X, self.code)
+
+    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.forms.margins_and_gradients(X, self.code)
+
+
+class ManyClasses:
+    """A target of more than two classes: its margins per class, see :meth:`against`."""
+
+    def __init__(self, forms: ClassMargins, classes: np.ndarray) -> None:
+        self.forms, self.classes_ = forms, np.asarray(classes)
+
+    def against(self, code: int) -> OneClass:
+        """The binary target of one class, numbered as in ``classes_``."""
+        return OneClass(self.forms, code)
+
+    def codes(self, y: Any, name: str) -> np.ndarray:
+        """Labels as their numbers in ``classes_``."""
+        labels = np.asarray(y)
+        strangers = ~np.isin(labels, self.classes_)
+        if strangers.any():
+            raise ValueError(
+                f"{name} must be one of the model's classes {self.classes_.tolist()}, "
+                f"got {np.unique(labels[strangers])[:5].tolist()}"
+            )
+        order = np.argsort(self.classes_)
+        return order[np.searchsorted(self.classes_, labels, sorter=order)]

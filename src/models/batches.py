@@ -1,0 +1,134 @@
+"""In which order training sees the rows, and how many batches are worked on together."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.distances import row_norms, to_tensor
+
+
+class BatchView:
+    """Rows to be scored, held as one tensor.
+
+    Parameters
+    ----------
+    X : tensor of shape (n, d)
+    ids : array of shape (n,)
+        Row numbers in the training data; rows of other origin have none.
+    """
+
+    def __init__(self, X: Tensor, ids: np.ndarray | None = None):
+        self.X = X
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Squared norms, shape (n,)."""
+        return row_norms(self.X)
+
+
+class RowSource:
+    """Rows of X by number, converted a window at a time: X may be a memory map of any real dtype."""
+
+    def __init__(self, X: np.ndarray, dtype: torch.dtype):
+        self.X = X
+        self.dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def view(self, ids: np.ndarray) -> BatchView:
+        """Some rows as a tensor."""
+        return BatchView(to_tensor(self.X[ids], self.dtype), ids)
+
+
+@dataclass
+class Batch:
+    """The rows of one iteration.
+
+    Attributes
+    ----------
+    view : BatchView
+        The window's rows; None until the window is opened.
+    positions : tensor of shape (B,)
+        Of the batch in the view.
+    rows : array of shape (B,)
+        Of the batch in the training data.
+    finished : int
+        Rows of the view before this are never used again once the batch is done.
+    """
+
+    positions: Tensor
+    rows: np.ndarray
+    finished: int
+    view: BatchView = field(init=False, repr=False)
+
+    @property
+    def X(self) -> Tensor:
+        return self.view.X[self.positions]
+
+
+@dataclass
+class Window:
+    """Consecutive batches whose rows are scored together."""
+
+    ids: np.ndarray
+    batches: list[Batch]
+    revisited: bool
+
+    def open(self, source: RowSource) -> BatchView:
+        """Convert the rows."""
+        view = source.view(self.ids)
+        for batch in self.batches:
+            batch.view = view
+        return view
+
+
+def shuffled_batches(n_rows: int, batch_size: int, passes: int, seed: int) -> list[np.ndarray]:
+    """Row numbers of every batch: each pass is a seeded permutation cut into batches, the last of them smaller."""
+    batches: list[np.ndarray] = []
+    for number in range(passes):
+        order = np.random.default_rng([seed, number, 1]).permutation(n_rows)
+        batches += [order[start : start + batch_size] for start in range(0, n_rows, batch_size)]
+    return batches
+
+
+def fold_batches(folds: np.ndarray, batch_size: int, passes: int, seed: int) -> list[np.ndarray]:
+    """Batches with the same number of rows, batch_size / (n_folds - 1), from each fold."""
+    n_folds = int(folds.max()) + 1
+    share = max(1, round(batch_size / (n_folds - 1)))
+    batches = []
+    for turn in range(passes):
+        rng = np.random.default_rng([seed, turn, 2])
+        orders = [rng.permutation(np.flatnonzero(folds == fold)) for fold in range(n_folds)]
+        for start in range(0, max(map(len, orders)), share):
+            batches.append(np.concatenate([order[start : start + share] for order in orders]))
+    return batches
+
+
+def windows(batches: list[np.ndarray], length: int, keep_all: bool = False) -> list[Window]:
+    """`length` batches at a time; the rows of a window in the order in which they are first used.
+
+    With `keep_all` no row counts as finished.
+    """
+    n_rows = int(max(rows.max() for rows in batches)) + 1
+    found = []
+    for first in range(0, len(batches), length):
+        part = batches[first : first + length]
+        used = np.concatenate(part)
+        ids = used[np.sort(np.unique(used, return_index=True)[1])]
+        place = np.empty(n_rows, dtype=np.int64)
+        place[ids] = np.arange(len(ids))
+        window = Window(ids, [], revisited=len(used) > len(ids))
+        finished = 0
+        for rows in part:
+            finished += 0 if window.revisited or keep_all else len(rows)
+            window.batches.append(Batch(torch.from_numpy(place[rows]), rows, finished))
+        found.append(window)
+    return found

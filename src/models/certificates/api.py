@@ -1,0 +1,314 @@
+"""Certify any fitted model: cheap bounds for all points, costly ones for what they leave open."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from models.certificates.region import Box, Region, box_of, region
+
+Prove = Callable[[Region, np.ndarray], np.ndarray]
+Observer = Callable[..., None]
+
+_ROWS = 1024
+
+
+class Quick(NamedTuple):
+    """sign·f(x), shape (n,), and what says where sign·f > 0 all over some regions around the same rows."""
+
+    margins: np.ndarray
+    proves: Callable[[Region], np.ndarray]
+
+
+class Form(Protocol):
+    """A real-valued function f of which it can be proved that sign·f > 0 over a region, in the model's arithmetic."""
+
+    def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
+        """Margins of the rows, and the cheapest proof, for regions around them of any size."""
+
+    @property
+    def stages(self) -> Sequence[tuple[Prove, int]]:
+        """Dearer proofs, the cheapest first, each with the number of rows to ask it about at once."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How a classifier decides: a class wins where all its forms, with their signs, are positive.
+
+    A model of two classes has one form. Of more, one-vs-one machines give a class a form per rival, and with all of
+    those votes nobody can tie it; one-vs-rest machines the differences of scores.
+
+    Attributes
+    ----------
+    classes : array of shape (k,)
+    forms : list of Form
+    duels : list of k lists of (form number, sign)
+    slack : float
+        Relative size of what the model's conversion of its input may move a coordinate by: 0 in float64.
+    """
+
+    classes: np.ndarray
+    forms: list[Any]
+    duels: list[list[tuple[int, float]]]
+    slack: float = 0.0
+
+    def region(self, X: np.ndarray, epsilon: float | np.ndarray, norm: str, box: Box) -> Region:
+        """Where the model may see a point that was moved by `epsilon`."""
+        where = region(X, epsilon, norm, box)
+        if self.slack == 0:
+            return where
+        return where.widened(self.slack * (np.abs(where.X) + np.maximum(-where.lower, where.upper)))
+
+    def numbers(self, y: Any) -> np.ndarray:
+        """Places of the labels in `classes`."""
+        y = np.asarray(y).ravel()
+        unknown = ~np.isin(y, self.classes)
+        if unknown.any():
+            raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes.tolist()}")
+        order = np.argsort(self.classes)
+        return order[np.searchsorted(self.classes, y, sorter=order)]
+
+
+def binary_contest(classes: np.ndarray, form: Form, slack: float = 0.0) -> Contest:
+    """Two classes and one form, positive for the second."""
+    return Contest(np.asarray(classes), [form], [[(0, -1.0)], [(0, 1.0)]], slack)
+
+
+def contest_of(model: Any, single: bool = False) -> Contest:
+    """How a fitted model decides; `single` if it is given float32 rows.
+
+    Raises
+    ------
+    ValueError
+        In one line, if no certificate is known for it.
+    """
+    if isinstance(model, type):
+        raise ValueError(f"model must be a fitted object, got the class {model.__name__}")
+    offered = getattr(model, "certificate_contest", None)
+    if callable(offered):
+        check_is_fitted(model)
+        return offered()
+    from models.certificates.fitted import contest_of_fitted
+
+    return contest_of_fitted(model, single)
+
+
+def certify(
+    model: Any,
+    X: Any,
+    y: Any,
+    epsilon: float,
+    norm: str = "l2",
+    box: Box = (0.0, 1.0),
+    seconds: float | None = None,
+    observer: Observer | None = None,
+) -> np.ndarray:
+    """Whether no point of the box within `epsilon` of a row changes its label y, shape (n,), bool.
+
+    False where the label is wrong already, and where it could not be proved: an attack may tell the two apart
+    (``attacks.bracket``).
+
+    Parameters
+    ----------
+    model : fitted model
+        One of ours or any other with ``certificate_contest``.
+    X : array of shape (n, d), inside the box
+    y : array of shape (n,)
+        Labels out of ``model.classes_``.
+    epsilon : float
+        Radius in `norm`, in units of X.
+    norm : {"l2", "linf"}
+    box : (low, high) or None
+        Smallest and largest value: numbers, arrays of shape (d,), or of shape (n, d) where rows differ, as with
+        features that may not change or only grow (``attacks.Constraints.region``).
+    seconds : float, optional
+        When to stop trying: the cheapest bound is always evaluated, what is then still open counts as not certified.
+    observer : callable, optional
+        ``observer("certify", done, n, certified=)``, where `done` counts decided points.
+    """
+    X = np.asarray(X)
+    contest = contest_of(model, X.dtype == np.float32)
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got {X.ndim}")
+    numbers = contest.numbers(y)
+    if len(numbers) != len(X):
+        raise ValueError(f"X has {len(X)} rows, but y has {len(numbers)} labels")
+    return _certified(contest, X, numbers, epsilon, norm, box, seconds, observer)
+
+
+def _certified(
+    contest: Contest,
+    X: np.ndarray,
+    numbers: np.ndarray,
+    epsilon: float | np.ndarray,
+    norm: str,
+    box: Box,
+    seconds: float | None,
+    observer: Observer | None = None,
+) -> np.ndarray:
+    """`certify` at a radius of all rows or of each."""
+    run = _Run(contest, len(X), seconds, observer)
+    sizes = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(X),))
+    # The cheap bound of everything first, then the next one, so that an empty purse costs the dearest proofs.
+    for stage in range(1 + max(len(form.stages) for form in contest.forms)):
+        for start in range(0, len(X), _ROWS):
+            rows = np.flatnonzero(run.undecided[start : start + _ROWS]) + start
+            if len(rows) and (stage == 0 or not run.late):
+                run.stage(stage, rows, contest.region(X[rows], sizes[rows], norm, box_of(box, rows)), numbers[rows])
+    run.report(final=True)
+    return run.certified
+
+
+class _Run:
+    """Which duels of which rows are still open."""
+
+    def __init__(self, contest: Contest, n_rows: int, seconds: float | None, observer: Observer | None):
+        self.contest, self.observer = contest, observer
+        self.until = np.inf if seconds is None else time.perf_counter() + seconds
+        rivals = max(len(duels) for duels in contest.duels)
+        self.open = np.ones((n_rows, rivals), dtype=bool)
+        self.lost = np.zeros(n_rows, dtype=bool)
+        self._said = 0.0
+
+    @property
+    def late(self) -> bool:
+        return time.perf_counter() > self.until
+
+    @property
+    def undecided(self) -> np.ndarray:
+        return ~self.lost & self.open.any(1)
+
+    @property
+    def certified(self) -> np.ndarray:
+        return ~self.lost & ~self.open.any(1)
+
+    def stage(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
+        """One proof for all open duels of these rows."""
+        for label in np.unique(labels):
+            mine = np.flatnonzero(labels == label)
+            for place, (form_number, sign) in enumerate(self.contest.duels[label]):
+                form = self.contest.forms[form_number]
+                if number > len(form.stages):
+                    continue
+                asked = mine[self.open[rows[mine], place] & ~self.lost[rows[mine]]]
+                prove, at_once = form.stages[number - 1] if number else (None, _ROWS)
+                for start in range(0, len(asked), at_once):
+                    if prove is not None and self.late:
+                        return
+                    part = asked[start : start + at_once]
+                    signs = np.full(len(part), sign)
+                    if prove is not None:
+                        proved = prove(where.take(part), signs)
+                    else:
+                        margins, proves = form.quick(where.X[part], signs)
+                        self.lost[rows[part]] |= ~(margins > 0)
+                        proved = proves(where.take(part))
+                    self.open[rows[part], place] = ~proved
+                    self.report()
+
+    def report(self, final: bool = False) -> None:
+        now = time.perf_counter()
+        if self.observer is not None and (final or now > self._said + 0.2):
+            self._said = now
+            certified = self.certified
+            done = len(certified) if final else int((certified | self.lost).sum())
+            self.observer("certify", done, len(certified), certified=float(certified.mean()) if len(certified) else 0.0)
+
+
+def certified_radius(
+    model: Any,
+    X: Any,
+    y: Any,
+    norm: str = "l2",
+    box: Box = None,
+    rounds: int = 40,
+    seconds: float | None = 0.0,
+    observer: Observer | None = None,
+) -> np.ndarray:
+    """Radius in `norm` within which the label of each row cannot change, shape (n,).
+
+    0 where the label y is wrong already, ``inf`` where no point of the box has another label. Found by bisection: a
+    proof at a radius covers all smaller ones, so every radius that passes counts.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        For the dearer proofs, which search on from the radius of the cheapest to within 3 %; none by default, and as
+        long as it takes if None. Whenever they stop, what they have proved holds.
+    rounds : int
+        Of the bisection by the cheapest bound.
+    """
+    X = np.asarray(X)
+    contest = contest_of(model, X.dtype == np.float32)
+    numbers = contest.numbers(y)
+    found = np.zeros(len(X))
+    for start in range(0, len(X), _ROWS):
+        rows = slice(start, start + _ROWS)
+        part = np.asarray(X[rows], dtype=np.float64)
+        found[rows] = _radii(contest, part, numbers[rows], norm, box_of(box, rows), rounds)
+    if seconds == 0 or not any(form.stages for form in contest.forms):
+        return found
+    return _stretched(contest, X, numbers, norm, box, found, seconds, observer)
+
+
+def _stretched(
+    contest: Contest,
+    X: np.ndarray,
+    numbers: np.ndarray,
+    norm: str,
+    box: Box,
+    found: np.ndarray,
+    seconds: float | None,
+    observer: Observer | None,
+) -> np.ndarray:
+    """The radii of the cheapest bound, doubled while the dearer ones hold, then bisected."""
+    until = None if seconds is None else time.perf_counter() + seconds
+    low, high = found.copy(), np.full(len(X), np.inf)
+    for _ in range(24):
+        rows = np.flatnonzero((low > 0) & np.isfinite(low) & (high > 1.03 * low))
+        left = None if until is None else until - time.perf_counter()
+        if len(rows) == 0 or (left is not None and left <= 0):
+            break
+        tried = np.where(np.isfinite(high[rows]), 0.5 * (low[rows] + high[rows]), 2 * low[rows])
+        passed = _certified(contest, X[rows], numbers[rows], tried, norm, box_of(box, rows), left, observer)
+        low[rows], high[rows] = np.where(passed, tried, low[rows]), np.where(passed, high[rows], tried)
+    return low
+
+
+def _radii(contest: Contest, X: np.ndarray, numbers: np.ndarray, norm: str, box: Box, rounds: int) -> np.ndarray:
+    found = np.zeros(len(X))
+    for label in np.unique(numbers):
+        rows = np.flatnonzero(numbers == label)
+        duels = [(contest.forms[number], np.full(len(rows), sign)) for number, sign in contest.duels[label]]
+        quick = [form.quick(X[rows], signs) for form, signs in duels]
+        right = np.all([one.margins > 0 for one in quick], axis=0)
+
+        def holds(radius: np.ndarray, rows: np.ndarray = rows, quick: list[Quick] = quick) -> np.ndarray:
+            where = contest.region(X[rows], radius, norm, box)
+            return np.all([one.proves(where) for one in quick], axis=0)
+
+        found[rows] = np.where(right, _largest(holds, len(rows), _widest(X[rows], box), rounds), 0.0)
+    return found
+
+
+def _widest(X: np.ndarray, box: Box) -> np.ndarray:
+    """A radius no point of the box is beyond, in either norm; without a box one that certifies as good as nothing."""
+    if box is None:
+        return np.full(len(X), 1e6 * (1 + np.abs(X).max(initial=0.0)))
+    low, high = (np.asarray(edge, dtype=np.float64) for edge in box)
+    return np.linalg.norm(np.broadcast_to(high - low, X.shape), axis=1) * (1 + 1e-9)
+
+
+def _largest(holds: Callable[[np.ndarray], np.ndarray], n: int, widest: np.ndarray, rounds: int) -> np.ndarray:
+    """A radius that holds, per row, with one a little larger that does not; inf if the widest does."""
+    everywhere = holds(widest)
+    low, high = np.zeros(n), widest
+    for step in range(rounds):
+        # Downwards by decades while nothing holds, so that small radii keep their relative accuracy.
+        middle = np.where(low > 0, 0.5 * (low + high), high * 10.0 ** -min(step + 1, 8))
+        passed = holds(middle)
+        low, high = np.where(passed, middle, low), np.where(passed, high, middle)
+    return np.where(everywhere, np.inf, low)

@@ -1,0 +1,218 @@
+"""Sums of random features, f(x) = Σ_k w_k cos(ω_k·x + b_k): a parabola below every cosine.
+
+With θ_k the angle at the centre and t = ω_k·δ, |t| ≤ τ_k, every cosine has a tangent parabola below it,
+
+    cos(θ+t) ≥ cos θ - t sin θ + ψ t²,     ψ = min over these t of (cos(θ+t) - cos θ + t sin θ) / t².
+
+ψ lies between -1/2 (the worst curvature anywhere, what the global second-order bound takes for all) and +1/2: at the
+bottom of a cosine, θ = π, it is positive up to τ = 2π. Negative weights turn θ by π. So f is at least constant +
+gradient·δ + δᵀMδ with M = Σ_k |w_k| ψ_k ω_k ω_kᵀ, whatever the dimension; where τ is small it is the local Hessian less
+the third order at its worst.
+"""
+
+from functools import cache, cached_property
+
+import numpy as np
+import torch
+from scipy.linalg import blas
+
+from models.certificates.api import Prove, Quick
+from models.certificates.places import Directions, Place, about_midpoint, is_cell, positive_on
+from models.certificates.quartics import MANY, Quartic, usual_price
+from models.certificates.region import Region, lowest_linear
+from models.expansions.random_features import RandomFeatureSum
+from models.rounding import UNIT32, UNIT64
+
+# Numbers the frequencies may hold for the proof by parabolas, which needs them all at once in float64.
+_LARGEST = 2**27
+_ANGLES, _STEP, _FAR = 2048, 0.01, 12.0
+
+
+@cache
+def _lowest_bends() -> np.ndarray:
+    """ψ for 0 ≤ t ≤ τ on a grid of angles and of τ = 0, _STEP, …, _FAR, rounded down, shape (_ANGLES, n).
+
+    The quotient is -∫₀¹ (1-s) cos(θ+st) ds, which changes by at most 1/2 per unit of θ and 1/6 per unit of t: half a
+    step of each is what the grid may miss.
+    """
+    angles = np.arange(_ANGLES)[:, None] * (2 * np.pi / _ANGLES)
+    moves = np.arange(1, round(_FAR / _STEP) + 1) * _STEP
+    even, odd = 2 * np.sin(0.5 * moves) ** 2 / moves**2, _beyond_sine(moves) / moves**2
+    lowest = np.empty((_ANGLES, len(moves) + 1))
+    lowest[:, 0] = -0.5 * np.cos(angles[:, 0])
+    lowest[:, 1:] = -np.cos(angles) * even + np.sin(angles) * odd
+    lowest = np.minimum.accumulate(lowest, axis=1)
+    return lowest - 0.5 * (np.pi / _ANGLES) - _STEP / 6 - 1e-6
+
+
+def _beyond_sine(t: np.ndarray) -> np.ndarray:
+    """t - sin t."""
+    series = t**3 / 6 * (1 - t**2 / 20 * (1 - t**2 / 42 * (1 - t**2 / 72)))
+    return np.where(np.abs(t) < 0.1, series, t - np.sin(t))
+
+
+def lowest_bends(angles: np.ndarray, below: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """ψ for -below ≤ t ≤ above, rounded down, shape (m,)."""
+    # cos(θ+t) is cos(-θ-t): the left side of θ is the right side of -θ.
+    return np.minimum(_to_the_right(angles, above), _to_the_right(-angles, below))
+
+
+def _to_the_right(angles: np.ndarray, reaches: np.ndarray) -> np.ndarray:
+    table = _lowest_bends()
+    places = np.rint(np.mod(angles, 2 * np.pi) * (_ANGLES / (2 * np.pi))).astype(np.intp) % _ANGLES
+    steps = np.minimum(np.ceil(reaches / _STEP), table.shape[1] - 1).astype(np.intp)
+    found = table[places, steps]
+    # Beyond the table the quotient is at least -(2 + |t|)/t².
+    far = (2 + _FAR) / _FAR**2
+    return np.where(reaches > _FAR - _STEP, np.minimum(found, -far), found)
+
+
+class CosineSum:
+    """The form of a random-feature expansion.
+
+    Parameters
+    ----------
+    expansion : RandomFeatureSum
+    curvature : float
+        Bound of ‖∇²f‖₂ everywhere.
+    """
+
+    def __init__(self, expansion: RandomFeatureSum, curvature: float):
+        self.expansion, self.curvature = expansion, curvature
+        self.single = expansion.space.dtype != torch.float64
+        self.mass, self.first, self.second, self.n_terms = expansion.amplitude_moments()
+
+    @property
+    def stages(self) -> tuple[tuple[Prove, int], ...]:
+        d = self.expansion.space.dimension
+        if self.n_terms * d > _LARGEST:
+            return ()
+        return ((self.proves_by_parabolas, 1), (self.proves_by_quartics, 16))[: 2 if d <= MANY else 1]
+
+    # -- the function --------------------------------------------------------------------------------------------------
+    def _at(self, X: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores, gradients = self.expansion.scores_and_gradients(torch.from_numpy(X), dtype=torch.float64)
+        return signs * scores[:, 0].numpy(), signs[:, None] * gradients[:, 0].numpy()
+
+    def _errors(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Error bounds of scores and gradients in float64 at points of these lengths.
+
+        The angle is off by at most d units of ‖ω‖‖x‖ plus its own last place, cos and sin pass that on; sums of K terms
+        by K units of Σ|w_k| and Σ|w_k|‖ω_k‖. Doubled to cover second-order terms.
+        """
+        d = self.expansion.space.dimension
+        score = 2 * UNIT64 * ((d + 4) * lengths * self.first + (self.n_terms + 16) * self.mass)
+        gradient = 2 * UNIT64 * ((d + 4) * lengths * self.second + (self.n_terms + d + 16) * self.first)
+        return score, gradient
+
+    def demands(self, where: Region) -> np.ndarray:
+        """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,)."""
+        lengths = np.linalg.norm(where.X, axis=1) + where.radius
+        if not self.single:
+            return self._errors(lengths)[0]
+        # √d and √K stand for d and K: an allowance, not a proof (see `Kernel.float32_allowance`).
+        d = self.expansion.space.dimension
+        angles = (np.sqrt(d) + 4) * self.first * lengths
+        return UNIT32 * (angles + (np.sqrt(self.n_terms) + 16) * self.mass)
+
+    # -- proofs --------------------------------------------------------------------------------------------------------
+    def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
+        """The global curvature at its worst, the linear term over ball and box."""
+        margins, gradients = self._at(X, signs)
+        score_error, gradient_error = self._errors(np.linalg.norm(X, axis=1))
+
+        def proves(where: Region) -> np.ndarray:
+            sloped = lowest_linear(gradients, where) - gradient_error * where.radius
+            bent = 0.5 * self.curvature * where.radius**2 * (1 + 16 * UNIT64)
+            lost = score_error + self.demands(where) + 16 * UNIT64 * (np.abs(margins) - sloped + bent)
+            return margins + sloped - bent - lost > 0
+
+        return Quick(margins, proves)
+
+    @cached_property
+    def _features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies (m, d), their lengths (m,), phases (m,) and weights (m,) in float64."""
+        scale = self.expansion.space.kernel.frequency_scale(self.expansion.space.gammas[0])
+        stream = self.expansion.stream.in_dtype(torch.float64)
+        omegas, phases, amplitudes = [], [], []
+        for number, weights in self.expansion.live_blocks():
+            block = stream.block(number)
+            omegas.append(block.frequencies.t().numpy() * scale)
+            phases.append(block.phases.numpy())
+            amplitudes.append(weights[:, 0].double().numpy())
+        frequencies = np.concatenate(omegas)
+        lengths = np.linalg.norm(frequencies, axis=1) * (1 + frequencies.shape[1] * UNIT64)
+        return frequencies, lengths, np.concatenate(phases), np.concatenate(amplitudes)
+
+    @cached_property
+    def _directions(self) -> Directions:
+        return Directions.of(self._features[0])
+
+    def proves_by_parabolas(self, where: Region, signs: np.ndarray) -> np.ndarray:
+        """The parabolas of this module, proved positive by Cholesky."""
+        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
+        proved = np.zeros(len(where), dtype=bool)
+        for row in range(len(where)):
+            place = Place.of(seen if cells[row] else where, row)
+            proved[row] = self._positive(place, bool(cells[row]), float(signs[row]), float(demands[row]))
+        return proved
+
+    def _positive(self, place: Place, cell: bool, sign: float, demand: float) -> bool:
+        frequencies, _, _, weights = self._features
+        angles, constant, gradient = self._expanded(place, sign, demand)
+        if not constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
+            return False
+        weights, mass = sign * weights, np.abs(weights)
+        below, above = place.reaches(self._directions)
+        bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), below, above)
+        matrix = np.zeros((len(gradient), len(gradient)), order="F")
+        for upward in (True, False):
+            rows = np.flatnonzero(bends > 0 if upward else bends < 0)
+            if len(rows):
+                scaled = frequencies[rows] * np.sqrt(np.abs(bends[rows]))[:, None]
+                matrix = blas.dsyrk(1.0 if upward else -1.0, scaled.T, beta=1.0, c=matrix, lower=1, overwrite_c=1)
+        return positive_on(place, cell, constant, gradient, matrix)
+
+    def _expanded(self, place: Place, sign: float, demand: float) -> tuple[np.ndarray, float, np.ndarray]:
+        """Angles at the centre, sign·f - demand there less what rounding may hide, all told, and its gradient."""
+        frequencies, lengths, phases, weights = self._features
+        angles = frequencies @ place.center + phases
+        mass, d, radius = np.abs(weights), len(place.center), place.radius
+        # Angles and products are off by d units, sums by K; of order n in δ, Σ|w|(‖ω‖ρ)^n enters.
+        reach = radius + float(np.linalg.norm(place.center))
+        grown = float(mass @ ((1 + lengths * reach) * (1 + lengths * radius) ** 4))
+        slack = 16 * UNIT64 * (len(mass) + d + 16) * grown
+        constant = sign * float(weights @ np.cos(angles)) - demand - slack
+        return angles, constant, -sign * ((weights * np.sin(angles)) @ frequencies)
+
+    @cached_property
+    def _quartic(self) -> Quartic:
+        return Quartic(self._features[0], np.abs(self._features[3]))
+
+    @cached_property
+    def _usual_price(self) -> float:
+        return usual_price(self._features[0], np.abs(self._features[3]))
+
+    def proves_by_quartics(self, where: Region, signs: np.ndarray) -> np.ndarray:
+        """The fourth-order bound of ``models.certificates.quartics``, proved positive by Cholesky."""
+        frequencies, _, _, weights = self._features
+        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
+        proved = np.zeros(len(where), dtype=bool)
+        known = {}
+        for row, cell in enumerate(cells):
+            place = Place.of(seen if cell else where, row)
+            angles, constant, gradient = self._expanded(place, float(signs[row]), float(demands[row]))
+            if constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
+                hessian = -(frequencies * (signs[row] * weights * np.cos(angles))[:, None]).T @ frequencies
+                # Cubics and N cost the most: not for points where the usual price of the quartic says no already.
+                price = self._usual_price * place.radius**4
+                if positive_on(place, bool(cell), constant - price, gradient, hessian / 2):
+                    known[row] = place, angles, constant, gradient, hessian
+        if not known:
+            return proved
+        sines = np.stack([signs[row] * weights * np.sin(angles) / 6 for row, (_, angles, *_) in known.items()])
+        for row, cubic, off in zip(known, *self._quartic.products.cubics(frequencies, sines)):
+            place, _, constant, gradient, hessian = known[row]
+            below = self._quartic.minorant(place, constant, gradient, hessian, cubic, float(off))
+            proved[row] = positive_on(place, bool(cells[row]), *below)
+        return proved

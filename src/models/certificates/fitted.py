@@ -1,0 +1,183 @@
+"""How fitted scikit-learn classifiers decide, read off their attributes: nothing is fitted again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model._base import LinearClassifierMixin
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.svm import SVC, NuSVC
+from sklearn.utils.validation import check_is_fitted
+
+from models.certificates.api import Contest, binary_contest, contest_of
+from models.certificates.gaussian import GaussianSum
+from models.certificates.linear import LinearForm
+from models.certificates.scaling import Scaling, same_scaling
+from models.rounding import UNIT32, UNIT64, NoCertificate
+
+
+def contest_of_fitted(model: Any, single: bool = False) -> Contest:
+    """How a fitted scikit-learn model decides; `single` if it is given float32 rows.
+
+    Raises
+    ------
+    ValueError
+        In one line, for a model, kernel or preprocessing step without a certificate.
+    """
+    if hasattr(model, "best_estimator_"):
+        return contest_of(model.best_estimator_, single)
+    if isinstance(model, Pipeline):
+        return _behind_steps(model, single)
+    if isinstance(model, OneVsRestClassifier):
+        return _one_vs_rest(model, single)
+    if isinstance(model, (SVC, NuSVC)):
+        return _support_vector_machine(model)
+    if isinstance(model, LinearClassifierMixin):
+        return _linear(model, single)
+    raise NoCertificate(
+        f"no certificate is known for a {type(model).__name__}: certify a kernel SVM (rbf, linear), a linear "
+        "classifier, or a Pipeline of scalers that ends in one"
+    )
+
+
+def _behind_steps(model: Pipeline, single: bool) -> Contest:
+    steps = []
+    for name, transformer in model.steps[:-1]:
+        if transformer is not None and transformer != "passthrough":
+            steps.append(_scaling_of(name, transformer))
+    contest = contest_of(model.steps[-1][1], single)
+    if not steps:
+        return contest
+    unit = UNIT32 if single else UNIT64
+    scaling = Scaling(steps, max(unit, contest.slack))
+    return replace(contest, forms=[_behind(form, scaling) for form in contest.forms], slack=0.0)
+
+
+def _behind(form: Any, scaling: Scaling) -> Any:
+    if not hasattr(form, "behind"):
+        raise NoCertificate(f"no certificate is known for a {type(form).__name__} behind a scaler: scale the data")
+    inner = form.scaling  # of a Pipeline inside this one: ours comes before it
+    return form.behind(scaling if inner is None else scaling.then(inner))
+
+
+def _scaling_of(name: str, transformer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(scale, shift) of a fitted per-feature affine step."""
+    check_is_fitted(transformer)
+    d = transformer.n_features_in_
+    zeros, ones = np.zeros(d), np.ones(d)
+    if isinstance(transformer, StandardScaler):
+        scale = 1 / transformer.scale_ if transformer.with_std else ones
+        return scale, -transformer.mean_ * scale if transformer.with_mean else zeros
+    if isinstance(transformer, MinMaxScaler) and not transformer.clip:
+        return np.asarray(transformer.scale_), np.asarray(transformer.min_)
+    if isinstance(transformer, MaxAbsScaler) and not getattr(transformer, "clip", False):
+        return 1 / transformer.scale_, zeros
+    if isinstance(transformer, RobustScaler):
+        scale = 1 / transformer.scale_ if transformer.with_scaling else ones
+        return scale, -transformer.center_ * scale if transformer.with_centering else zeros
+    raise NoCertificate(
+        f"no certificate is known behind the step {name!r} ({type(transformer).__name__}): steps must scale every "
+        "feature by itself (StandardScaler, MinMaxScaler without clip, MaxAbsScaler, RobustScaler)"
+    )
+
+
+def _linear(model: Any, single: bool) -> Contest:
+    check_is_fitted(model)
+    weights = model.coef_.toarray() if hasattr(model.coef_, "toarray") else np.asarray(model.coef_)
+    # Rows and weights that are both float32 are multiplied in float32.
+    unit = UNIT32 if single and weights.dtype == np.float32 else UNIT64
+    weights = weights.astype(np.float64)
+    intercepts = np.broadcast_to(np.asarray(model.intercept_, dtype=np.float64), len(weights))
+    if len(weights) == 1:
+        return binary_contest(model.classes_, LinearForm(weights[0], float(intercepts[0]), unit))
+    forms = [LinearForm(w, float(b), unit) for w, b in zip(weights, intercepts)]
+    return _differences(model.classes_, forms)
+
+
+def _differences(classes: np.ndarray, forms: list[Any]) -> Contest:
+    """The highest score wins: class c where f_c - f_j > 0 for all rivals j."""
+    made = [_difference(forms[c], forms[j]) for c, j in combinations(range(len(forms)), 2)]
+    if any(form is None for form in made):
+        # Different widths or kinds: enough if c is positive and all others are negative.
+        signs = [[(j, 1.0 if j == c else -1.0) for j in range(len(forms))] for c in range(len(forms))]
+        return Contest(np.asarray(classes), forms, signs)
+    return Contest(np.asarray(classes), made, _duels(len(forms)))
+
+
+def _duels(n_classes: int) -> list[list[tuple[int, float]]]:
+    """Pair number p of (i, j), i < j, is positive for i."""
+    duels: list[list[tuple[int, float]]] = [[] for _ in range(n_classes)]
+    for number, (i, j) in enumerate(combinations(range(n_classes), 2)):
+        duels[i].append((number, 1.0))
+        duels[j].append((number, -1.0))
+    return duels
+
+
+def _difference(one: Any, other: Any) -> Any:
+    """f_one - f_other as a form of its own, or None if it is not one."""
+    if not same_scaling(getattr(one, "scaling", None), getattr(other, "scaling", None)):
+        return None
+    if isinstance(one, LinearForm) and isinstance(other, LinearForm):
+        mass = np.abs(one.weights) + np.abs(other.weights)
+        constant = abs(one.intercept) + abs(other.intercept)
+        unit = max(one.unit, other.unit)
+        weights, intercept = one.weights - other.weights, one.intercept - other.intercept
+        return LinearForm(weights, intercept, unit, mass, constant, scaling=one.scaling)
+    if isinstance(one, GaussianSum) and isinstance(other, GaussianSum) and one.gamma == other.gamma:
+        centers = np.concatenate([one.centers, other.centers])
+        weights = np.concatenate([one.weights, -other.weights])
+        intercept = one.intercept - other.intercept
+        # Two intercepts that cancel leave the rounding of the larger.
+        allowance = one.allowance + other.allowance + 8 * UNIT64 * (abs(one.intercept) + abs(other.intercept))
+        return GaussianSum(centers, weights, one.gamma, intercept, allowance, one.scaling)
+    return None
+
+
+def _one_vs_rest(model: OneVsRestClassifier, single: bool) -> Contest:
+    check_is_fitted(model)
+    if model.label_binarizer_.y_type_ == "binary":
+        return replace(contest_of(model.estimators_[0], single), classes=np.asarray(model.classes_))
+    if model.multilabel_:
+        raise NoCertificate("no certificate is known for several labels a row (OneVsRestClassifier, multilabel)")
+    if not all(hasattr(estimator, "decision_function") for estimator in model.estimators_):
+        raise NoCertificate("no certificate is known for a OneVsRestClassifier of constant or probability machines")
+    contests = [contest_of(estimator, single) for estimator in model.estimators_]
+    forms = [contest.forms[0] for contest in contests]
+    return replace(_differences(model.classes_, forms), slack=max(contest.slack for contest in contests))
+
+
+def _support_vector_machine(model: Any) -> Contest:
+    check_is_fitted(model)
+    if model.kernel not in ("rbf", "linear"):
+        shown = model.kernel if isinstance(model.kernel, str) else "callable"
+        raise NoCertificate(
+            f"no certificate is known for the {shown} kernel of {type(model).__name__}: use rbf or linear"
+        )
+    forms = list(_machines(model))
+    if len(model.classes_) == 2:
+        return binary_contest(model.classes_, forms[0])
+    return Contest(model.classes_, forms, _duels(len(model.classes_)))
+
+
+def _machines(model: Any) -> Iterator[Any]:
+    """The pairwise machines in scikit-learn's order; of two classes the one, positive for the second."""
+    vectors, dual = (
+        np.asarray(a.toarray() if hasattr(a, "toarray") else a) for a in (model.support_vectors_, model.dual_coef_)
+    )
+    starts = np.concatenate([[0], np.cumsum(model.n_support_)])
+    n_classes = len(model.classes_)
+    for number, (i, j) in enumerate(combinations(range(n_classes), 2)):
+        rows_i, rows_j = np.arange(starts[i], starts[i + 1]), np.arange(starts[j], starts[j + 1])
+        rows = np.concatenate([rows_i, rows_j])
+        weights = np.concatenate([dual[j - 1, rows_i], dual[i, rows_j]]).astype(np.float64)
+        rows, weights = rows[weights != 0], weights[weights != 0]
+        centers, intercept = vectors[rows].astype(np.float64), float(model.intercept_[number])
+        if model.kernel == "linear":
+            mass = np.abs(weights) @ np.abs(centers)
+            yield LinearForm(weights @ centers, intercept, UNIT64, mass, 0.0, len(weights))
+        else:
+            yield GaussianSum(centers, weights, float(model._gamma), intercept)

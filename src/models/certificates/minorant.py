@@ -1,0 +1,138 @@
+"""A quadratic below a sum of Gaussians: every exponential bounded by a parabola of its own ("DC").
+
+About a point c, with δ = x' - c, v_i = z_i - c, a_i = y·w_i k(z_i, c) and any shift s, the factor
+e^{gamma‖δ‖² - 2·gamma·s·δ} > 0 changes no sign, and
+
+    y·f(c+δ) e^{gamma‖δ‖² - 2·gamma·s·δ} = Σ_i a_i e^{t_i} + β e^{t_0 + gamma‖δ‖²},  t_i = 2·gamma·E_i·δ,
+
+where E_i = v_i - s, and β is the intercept less what rounding may hide, with E_0 = -s. The shift is free: between the
+centroids of the positive and of the negative terms the exponents are small. With φ(t) = (e^t - 1 - t)/t², increasing,
+
+    e^t ≥ 1 + t + φ(-τ) t²  for t ≥ -τ   (a_i > 0),        e^t ≤ 1 + t + φ(τ) t²  for t ≤ τ   (a_i < 0),
+
+τ_i the largest |t_i| in the region. So the sum is at least constant + gradient·δ + δᵀMδ,
+M = 4·gamma² Σ_i a_i φ(∓τ_i) E_i E_iᵀ. The intercept's own growth, u = gamma‖δ‖² ≤ ū, is a multiple of the identity:
+e^{t+u} ≤ e^t + e^τ u (e^ū - 1)/ū, and e^{t+u} ≥ e^t + e^{-τ} u.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas
+
+from models.certificates.gaussian import GaussianSum
+from models.certificates.places import Directions, Place
+
+_UNIT = np.finfo(np.float64).eps / 2
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def phi(t: np.ndarray) -> np.ndarray:
+    """(e^t - 1 - t) / t², to 1e-11 relative."""
+    t = np.asarray(t, dtype=np.float64)
+    small = np.abs(t) < 1e-2
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        direct = (np.expm1(t) - t) / (t * t)
+    return np.where(small, 0.5 + t * (1 / 6 + t * (1 / 24 + t * (1 / 120 + t * (1 / 720 + t / 5040)))), direct)
+
+
+@dataclass(frozen=True)
+class Minorant:
+    """constant + gradient·δ + δᵀMδ, M = Aᵀ diag(curvatures) A + diag(ridge): below sign·f times something positive.
+
+    Attributes
+    ----------
+    constant : float
+    gradient : array of shape (d,)
+    directions : array of shape (m, d)
+        The rows E_i of A.
+    curvatures : array of shape (m,)
+    squares : array of shape (m,)
+        Upper bounds of (E_i·δ)² over the place.
+    ridge : array of shape (d,)
+    ridge_below : float
+        Lower bound of Σ_j ridge_j δ_j² over the place.
+    slack : float
+        What rounding may have added, all told.
+    """
+
+    constant: float
+    gradient: np.ndarray
+    directions: np.ndarray
+    curvatures: np.ndarray
+    squares: np.ndarray
+    ridge: np.ndarray
+    ridge_below: float
+    slack: float
+
+    def crude(self, linear: float) -> float:
+        """Lower bound with every negative term at its own worst; `linear` is that of the gradient."""
+        falls = np.minimum(self.curvatures, 0.0) @ self.squares + self.ridge_below
+        return self.constant + linear + falls - self.slack
+
+    def matrix(self, spare: float) -> tuple[np.ndarray, float]:
+        """M with only its lower triangle set, and what the terms left out of it cost at most, about `spare`.
+
+        Positive terms that are left out cost nothing, small negative ones their worst.
+        """
+        worst = np.abs(self.curvatures) * self.squares
+        order = np.argsort(worst)
+        dropped = order[: int(np.searchsorted(np.cumsum(worst[order]), spare))]
+        kept = np.ones(len(worst), dtype=bool)
+        kept[dropped] = False
+        cost = float(worst[dropped][self.curvatures[dropped] < 0].sum()) * (1 + len(worst) * 4 * _UNIT)
+        d = self.directions.shape[1]
+        total = np.zeros((d, d), order="F")
+        for sign in (1.0, -1.0):
+            rows = np.flatnonzero(kept & (sign * self.curvatures > 0))
+            if len(rows):
+                scaled = self.directions[rows] * np.sqrt(np.abs(self.curvatures[rows]))[:, None]
+                total = blas.dsyrk(sign, scaled.T, beta=1.0, c=total, lower=1, overwrite_c=1)
+        total[np.diag_indices(d)] += self.ridge
+        return total, cost
+
+
+def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: float = 0.5) -> Minorant | None:
+    """The quadratic below sign·f - demand on a place; None where it is not positive at the centre.
+
+    `mix` says where the shift is between the centroids of the negative (0) and of the positive terms (1).
+    """
+    gamma = form.gamma
+    V = form.centers - form.scaled(place.center)
+    squared = np.einsum("ij,ij->i", V, V)
+    a = sign * form.weights * np.exp(-gamma * squared)
+    beta = sign * form.intercept - demand
+    if not a.sum() + beta > 0:
+        return None
+    # The intercept is a term at the centre itself, whose exponent has u = gamma‖δ‖² on top.
+    a = np.append(a, beta)
+    positive, negative = np.maximum(a, 0.0), np.maximum(-a, 0.0)
+    shift = mix * (positive[:-1] @ V) / positive.sum() + (1 - mix) * (negative[:-1] @ V) / max(negative.sum(), _TINY)
+    E = np.concatenate([V, np.zeros((1, V.shape[1]))])
+    E -= shift
+    scale = np.ones(V.shape[1]) if form.scaling is None else form.scaling.scale
+    if form.scaling is not None:
+        E *= scale
+    distance = float(form.distances(place.region())[0])
+    below, above = place.reaches(Directions.of(E))
+    below, above = 2 * gamma * below, 2 * gamma * above
+    with np.errstate(over="ignore", invalid="ignore"):
+        bent = np.where(a > 0, phi(-below) * (1 - 1e-10), phi(above) * (1 + 1e-10))
+        farthest = gamma * distance**2 * (1 + 16 * _UNIT)
+        chord = np.expm1(farthest) / farthest if farthest else 1.0
+        growth = np.exp(-below[-1]) if beta > 0 else np.exp(above[-1]) * chord
+        ridge = float(beta * growth * gamma * (1 - 1e-12 if beta > 0 else 1 + 1e-12))
+        # a_i is off by (d + 8) units of its exponent, E_i by units of |v_i| + |s|, sums by as many units as terms.
+        lengths = 2 * gamma * (np.append(np.sqrt(squared), 0.0) + np.linalg.norm(shift)) * distance
+        share = np.abs(a) * (1 + gamma * np.append(squared, 0.0)) * (1 + lengths) ** 2 * np.exp(np.maximum(above, 0.0))
+        slack = 32 * _UNIT * (len(a) + V.shape[1] + 32) * float(share.sum())
+        slack += float(np.abs(form.weights).sum()) * float(np.exp(above.max())) * 4 * _TINY
+        if form.scaling is not None:
+            # The scaled centre is off by its own rounding, which moves every v_i alike.
+            off = float(form.scaling.error(place.center[None])[0])
+            slack += 16 * gamma * off * float((share * (np.append(np.sqrt(squared), 0.0) + distance)).sum())
+    reach = np.maximum(below, above) / (2 * gamma)
+    curvatures = 4 * gamma * gamma * a * bent
+    ridge_below = min(ridge, 0.0) * distance**2 * (1 + 16 * _UNIT)
+    gradient = 2 * gamma * (a @ E)
+    return Minorant(float(a.sum()), gradient, E, curvatures, reach**2, ridge * scale**2, ridge_below, slack)

@@ -1,0 +1,137 @@
+"""Cells and balls around one point, and proofs that a quadratic stays positive on them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from models.certificates.region import Region
+from models.certificates.trust_region import stays_positive
+
+_UNIT = np.finfo(np.float64).eps / 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a point may be, seen from `center`: lower ≤ δ ≤ upper and ‖δ‖₂ ≤ radius.
+
+    Attributes
+    ----------
+    center : array of shape (d,)
+    lower, upper : arrays of shape (d,)
+    radius : float
+    """
+
+    center: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    radius: float
+
+    @classmethod
+    def of(cls, where: Region, row: int) -> "Place":
+        """One region."""
+        return cls(where.X[row], where.lower[row], where.upper[row], float(where.radius[row]))
+
+    def region(self) -> Region:
+        """As a region of one row."""
+        return Region(self.center[None], self.lower[None], self.upper[None], np.array([self.radius]))
+
+    def reaches(self, directions: "Directions") -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds of -e·δ and of e·δ for every direction e, two arrays of shape (m,)."""
+        ends, turned = np.stack([-self.lower, self.upper], 1), np.stack([-self.upper, self.lower], 1)
+        cell = directions.rising @ ends + directions.falling @ turned
+        # For the ball only coordinates that can move that way at all.
+        moves = np.stack([self.lower < 0, self.upper > 0], 1).astype(np.float64)
+        free = directions.rising_squared @ moves + directions.falling_squared @ moves[:, ::-1]
+        both = np.minimum(cell, np.sqrt(free) * self.radius) * (1 + 8 * (len(self.center) + 8) * _UNIT)
+        return both[:, 0], both[:, 1]
+
+
+class Directions(NamedTuple):
+    """Directions by the sign of their coordinates, and the squares of those: what `Place.reaches` multiplies."""
+
+    rising: np.ndarray  # (m, d), coordinates > 0
+    falling: np.ndarray  # (m, d), coordinates < 0
+    rising_squared: np.ndarray
+    falling_squared: np.ndarray
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> "Directions":
+        """The rows of an array of shape (m, d)."""
+        rising, falling = np.maximum(rows, 0.0), np.minimum(rows, 0.0)
+        return cls(rising, falling, rising * rising, falling * falling)
+
+
+def is_cell(where: Region) -> np.ndarray:
+    """Rows whose ball holds the whole cell, shape (n,): what an L∞ ball gives."""
+    corners = np.linalg.norm(np.maximum(-where.lower, where.upper), axis=1)
+    return corners <= where.radius
+
+
+def about_midpoint(where: Region) -> Region:
+    """The same cells, seen from their midpoints, which a box puts elsewhere than at x."""
+    units = 8 * np.finfo(np.float64).eps
+    half = (0.5 * (where.upper - where.lower) + units * (np.abs(where.X) + where.upper - where.lower)) * (1 + units)
+    radius = np.linalg.norm(half, axis=1) * (1 + half.shape[1] * units)
+    return Region(where.X + 0.5 * (where.lower + where.upper), -half, half, radius)
+
+
+def positive_on(place: Place, cell: bool, constant: float, gradient: np.ndarray, matrix: np.ndarray) -> bool:
+    """Whether constant + gradient·δ + δᵀMδ > 0 on a place; of M only the lower triangle is read."""
+    if cell:
+        return _on_cell(constant, gradient, matrix, place)
+    # Ball and box: the part of the gradient that only the box holds back is bounded by the box, the rest goes into the
+    # trust region. For any split, (g - g')·δ ≥ the sum of its worse ends.
+    inner = held_by_ball(gradient, place)
+    outer = gradient - inner
+    ends = float(np.minimum(outer * place.lower, outer * place.upper).sum())
+    constant += ends * (1 + len(inner) * 1e-15)
+    return stays_positive(constant, inner, matrix, np.zeros(len(inner)), 0.0, place.radius)
+
+
+def _on_cell(constant: float, gradient: np.ndarray, matrix: np.ndarray, place: Place) -> bool:
+    """Linear and quadratic part jointly: multipliers |g_j|/2h_j of δ_j² ≤ h_j².
+
+    Without M these give the L1 norm of the linear term; with it, near enough, M at the worst corner instead of at its
+    worst anywhere.
+    """
+    half = place.upper
+    wide = half > 1e-6 * half.max(initial=0.0)
+    ends = float((np.abs(gradient[~wide]) * half[~wide]).sum())
+    inner = np.where(wide, gradient, 0.0)
+    bends = np.zeros(len(half))
+    bends[wide] = np.abs(gradient[wide]) / (2 * half[wide])
+    cost = float((bends * half * half).sum()) * (1 + len(half) * 1e-15)
+    return stays_positive(constant - ends * (1 + len(half) * 1e-15), inner, matrix, bends, cost, place.radius)
+
+
+def held_by_ball(gradient: np.ndarray, place: Place) -> np.ndarray:
+    """The part g' of the gradient whose minimiser on the ball, -t·g', lies in the box: clip(-t·g)/(-t)."""
+    point, t = lowest_point(gradient, place)
+    return point / -t if t else gradient
+
+
+def lowest_point(gradient: np.ndarray, place: Place, rounds: int = 30) -> tuple[np.ndarray, float]:
+    """Where gradient·δ is lowest on a place, clip(-t·g), and t; about, since t is found by bisection.
+
+    t is 0 where the box holds nothing back, and the minimiser that of the ball alone.
+    """
+    length = float(np.linalg.norm(gradient))
+    if length == 0:
+        return np.zeros_like(gradient), 0.0
+
+    def move(t: float) -> np.ndarray:
+        return np.clip(-t * gradient, place.lower, place.upper)
+
+    low = place.radius / length
+    if (move(low) == -low * gradient).all():
+        return -low * gradient, 0.0
+    high = low
+    for _ in range(60):
+        if np.linalg.norm(move(high)) >= place.radius:
+            break
+        high *= 2
+    for _ in range(rounds):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.linalg.norm(move(middle)) < place.radius else (low, middle)
+    return move(high), high

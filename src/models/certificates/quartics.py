@@ -1,0 +1,210 @@
+"""Sums of random features to the fourth order, where there are few coordinates: gradient, Hessian and cubic with signs.
+
+With t_k = ω_k·δ, and the fourth order of every cosine at its worst,
+
+    f(c+δ) ≥ p(δ) = f(c) + g·δ + ½ δᵀHδ + Σ_k c_k t_k³ - Σ_k |w_k| t_k⁴ / 24,     c_k = w_k sin θ_k / 6.
+
+In the vector u of the products δ_i δ_j (off the diagonal times sqrt 2, so that ‖u‖ = ‖δ‖²) cubic and quartic are
+quadratic: δᵀTu and uᵀQu. On the ball ‖δ‖ ≤ r, with e·u the trace ‖δ‖², for every symmetric S, every α and ν ≥ 0,
+
+    ‖u‖² - (e·u)² = 0,     S·u - δᵀSδ = 0,     ‖u‖² - r² ‖δ‖² ≤ 0
+
+may be added to p with the factors α, 1, ν. If then N = (α+ν)I - α·eeᵀ - Q ⪰ 0, the sum is convex in u, and from
+(u-u')ᵀN(u-u') ≥ 0 at u' = -(Yδ + z), for any Y and z,
+
+    p(δ) ≥ f(c) - zᵀNz + (g - 2YᵀNz)·δ + δᵀ(½H - S - νr² I - YᵀNY)δ - r² ‖(T - 2NY)ᵀδ + S - 2Nz‖:
+
+a quadratic again. The best Y is ½N⁻¹Tᵀ; S and z make u' the products of the point where p is about lowest, which costs
+nothing there. N is the same for all points.
+"""
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.optimize import minimize_scalar
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from models.certificates.places import Place, lowest_point
+from models.rounding import UNIT32, UNIT64
+
+# Coordinates up to which N is formed: at 64 it has 2,080 rows and takes seconds.
+MANY = 64
+# Terms that float32 sums at once, and what that loses of the sum of their magnitudes. All is scaled to at most 1, so
+# that what underflows is lost in the largest term's rounding.
+_TERMS, _TOGETHER = 512, 8
+_SINGLE = (_TERMS + 32) * UNIT32
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Products:
+    """The products δ_i δ_j, i ≤ j, of d coordinates, by rows of the upper triangle."""
+
+    def __init__(self, d: int):
+        self.d = d
+        self.rows, self.columns = np.triu_indices(d)
+        self.scales = np.where(self.rows == self.columns, 1.0, np.sqrt(2.0))
+        self.trace = (self.rows == self.columns).astype(np.float64)
+        place = np.zeros((d, d), dtype=np.intp)
+        place[self.rows, self.columns] = np.arange(len(self.rows))
+        self.starts = np.diag(place)
+        # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled, and its scale.
+        triples = np.sort(np.stack(np.broadcast_arrays(np.arange(d)[:, None], self.rows, self.columns)), axis=0)
+        self._sorted = triples[0] * len(self.rows) + place[triples[1], triples[2]]
+        self._rescaled = self.scales / self.scales[place[triples[1], triples[2]]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, points: np.ndarray) -> np.ndarray:
+        """The products of every row, shape (n, products)."""
+        return points[:, self.rows] * points[:, self.columns] * self.scales
+
+    def matrix(self, products: np.ndarray) -> np.ndarray:
+        """The symmetric matrix S, shape (d, d), with δᵀSδ = products·u."""
+        full = np.zeros((self.d, self.d))
+        full[self.rows, self.columns] = products / self.scales
+        return full + np.triu(full, 1).T
+
+    def cubics(self, frequencies: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """T = Σ_k c_k ω_k u_kᵀ for every row c of the coefficients (n, m), shape (n, d, products), and its errors (n,).
+
+        The errors are bounds of Frobenius norms. Float32 is accurate enough, a few hundred terms at a time.
+        """
+        n = len(coefficients)
+        long, large = _largest_length(frequencies), np.abs(coefficients).max(initial=0.0) + _TINY
+        found = np.zeros((n, self.d, len(self)))
+        for start in range(0, len(frequencies), _TERMS):
+            terms = slice(start, start + _TERMS)
+            omegas = (frequencies[terms] / long).astype(np.float32)
+            squares, weights = self.of(omegas), (coefficients[:, terms] / large).astype(np.float32)
+            # Symmetric in its three indices: about a third of the entries is enough.
+            for i in range(0, self.d, _TOGETHER):
+                some, first = omegas[:, i : i + _TOGETHER], self.starts[i]
+                scaled = (weights[:, None, :] * some.T).reshape(-1, len(omegas))
+                found[:, i : i + _TOGETHER, first:] += (scaled @ squares[:, first:]).reshape(n, some.shape[1], -1)
+        found = found.reshape(n, -1)[:, self._sorted] * (self._rescaled * long**3 * large)
+        size = np.abs(coefficients) @ (np.linalg.norm(frequencies, axis=1) ** 3)
+        return found, _SINGLE * (size + large * long**3)
+
+
+class Quartic:
+    """N of this module with the smallest ν that makes it positive definite, a little more, and its factorisation.
+
+    Parameters
+    ----------
+    frequencies : array of shape (m, d)
+    mass : array of shape (m,)
+        |w_k|.
+    """
+
+    def __init__(self, frequencies: np.ndarray, mass: np.ndarray):
+        self.products = Products(frequencies.shape[1])
+        n, trace = len(self.products), self.products.trace
+        quartic = np.zeros((n, n))
+        long, large = _largest_length(frequencies), mass.max(initial=0.0) + _TINY
+        for start in range(0, len(mass), _TERMS):
+            terms = slice(start, start + _TERMS)
+            roots = np.sqrt(mass[terms] / large)[:, None]
+            scaled = self.products.of((frequencies[terms] / long).astype(np.float32)) * roots.astype(np.float32)
+            quartic += scaled.T @ scaled
+        quartic *= large * long**4 / 24
+        size = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) + large * long**4
+
+        def least(alpha: float) -> float:
+            """The smallest ν for this α."""
+            return _largest(quartic, alpha, trace)
+
+        reach = least(0.0)
+        alpha = float(minimize_scalar(least, bounds=(-reach, 0.0), method="bounded", options={"maxiter": 10}).x)
+        self.nu = 1.1 * least(alpha) + 1e-300
+        self.matrix = -quartic - alpha * np.outer(trace, trace)
+        self.matrix[np.diag_indices(n)] += alpha + self.nu
+        # What float32 and the subtraction have rounded away, times ‖u‖².
+        self.rounding = _SINGLE * size / 24 + 4 * UNIT64 * float(
+            np.linalg.norm(quartic) + abs(alpha) * (n + trace.sum()) + self.nu * n
+        )
+        self.size = float(np.linalg.norm(self.matrix))
+        try:
+            self.factor = cholesky(self.matrix, lower=True, check_finite=False)
+            # λ_min ≥ -this, since the factorisation ran through (Rump 2006).
+            self.below = 2 * (n + 4) * UNIT64 * float(np.trace(self.matrix))
+        except LinAlgError:
+            self.below = np.inf
+
+    def minorant(
+        self, place: Place, value: float, gradient: np.ndarray, hessian: np.ndarray, cubic: np.ndarray, off: float
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """(constant, gradient, matrix) of a quadratic below p on a place, rounding allowed for.
+
+        Parameters
+        ----------
+        value, gradient, hessian : of f at the place's centre
+        cubic : array of shape (d, products)
+            T.
+        off : float
+            How far T is from the truth, in the Frobenius norm.
+        """
+        if not np.isfinite(self.below):
+            return -np.inf, gradient, hessian
+        N, products, r = self.matrix, self.products, place.radius
+        lowest = _lowest_of_cubic(place, gradient, hessian, cubic, products)
+        Y = 0.5 * cho_solve((self.factor, True), cubic.T, check_finite=False)
+        z = -(Y @ lowest) - products.of(lowest[None])[0]
+        image, image_z = N @ Y, N @ z
+        S = 2 * image_z
+        # S is what it is: only T - 2NY is left of the residual.
+        extent = (float(np.linalg.norm(Y)) * r + float(np.linalg.norm(z))) * (1 + 1e-9)
+        units = 8 * (len(products) + 16) * UNIT64
+        residual = float(np.linalg.norm(cubic.T - 2 * image)) * r + off * r + units * self.size * extent
+        residual += units * float(np.linalg.norm(cubic)) * r
+        lost = r * r * residual + units * self.size * extent**2 + self.below * (r * r + extent) ** 2
+        lost += self.rounding * r**4 + 16 * UNIT64 * float(np.linalg.norm(S)) * r * r
+        matrix = 0.5 * hessian - products.matrix(S) - Y.T @ image
+        matrix[np.diag_indices(products.d)] -= self.nu * r * r * (1 + 4 * UNIT64)
+        constant = value - float(z @ image_z) - lost * (1 + 1e-9)
+        return constant, gradient - 2 * (image.T @ z), np.asfortranarray(0.5 * (matrix + matrix.T))
+
+
+def usual_price(frequencies: np.ndarray, mass: np.ndarray) -> float:
+    """About what the fourth order costs, per r⁴, where the frequencies are as good as random and the proof succeeds.
+
+    ν comes out at 5 times its mean over directions, times `spread`, and a proof loses 0.55 · `spread` of it (measured
+    with equal and with very unequal weights). Tells beforehand where N is not worth its price; nothing rests on it.
+    """
+    d, total = frequencies.shape[1], float(mass.sum())
+    effective = total**2 / max(float(mass @ mass), _TINY)
+    spread = (1 + np.sqrt(d * (d + 1) / 2 / max(effective, _TINY))) ** 2
+    mean = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) / (24 * d * (d + 2))
+    return 5 * 0.55 * mean * spread**2
+
+
+def _largest_length(rows: np.ndarray) -> float:
+    return float(np.linalg.norm(rows, axis=1).max(initial=0.0)) + _TINY
+
+
+def _largest(quartic: np.ndarray, alpha: float, trace: np.ndarray) -> float:
+    """λ_max of Q + α(eeᵀ - I), as near as it need be: a guess that the Cholesky factorisation has to confirm."""
+    n = len(trace)
+    if n > 8:
+        shifted = LinearOperator((n, n), lambda v: quartic @ v + alpha * (trace @ v) * trace, dtype=np.float64)
+        try:
+            start = np.linspace(1.0, 2.0, n)
+            return float(eigsh(shifted, k=1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0]) - alpha
+        except ArpackError:
+            pass
+    return float(np.linalg.eigvalsh(quartic + alpha * np.outer(trace, trace))[-1]) - alpha
+
+
+def _lowest_of_cubic(
+    place: Place, gradient: np.ndarray, hessian: np.ndarray, cubic: np.ndarray, products: Products, rounds: int = 12
+) -> np.ndarray:
+    """Where the terms up to the third order are about lowest."""
+    best, best_value = np.zeros(len(gradient)), 0.0
+    point = lowest_point(gradient, place)[0]
+    for _ in range(rounds):
+        bent, cubed = hessian @ point, cubic @ products.of(point[None])[0]
+        value = float(point @ (gradient + 0.5 * bent + cubed))
+        if value >= best_value:
+            break
+        best, best_value = point, value
+        point = lowest_point(gradient + bent + 3 * cubed, place)[0]
+    return best

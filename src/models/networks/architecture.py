@@ -1,0 +1,165 @@
+"""The networks: small and plain, so that the same interval arithmetic goes through every layer.
+
+28 × 28 pictures: two convolutions and a hidden layer. 32 × 32 × 3: three convolutions with stride 2 and a hidden layer.
+Everything else (tables, very small pictures): two hidden layers. No batch statistics, no dropout: the function that is
+attacked is the function that was trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.certificates.api import Quick
+from models.certificates.region import Region
+
+# Pictures with a shorter side have nothing for two strides of 2 to look at.
+_SMALLEST_SIDE = 16
+# Rows whose intervals are followed at once.
+_ROWS = 256
+
+
+class Standardise(nn.Module):
+    """Flat rows to centred inputs of the first layer: (x - mean) / scale, then the shape of a picture if it is one."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: float, scale: float, shape: Sequence[int] | None):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(float(mean)))
+        self.register_buffer("scale", torch.tensor(float(scale)))
+        self.shape = tuple(shape) if shape is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (n, d) to (n, d), or (n, channels, height, width)."""
+        return self.arrange((x - self.mean.to(x.dtype)) / self.scale.to(x.dtype))
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Rows to pictures with the channels first."""
+        if self.shape is None:
+            return x
+        pictures = x.reshape(len(x), *self.shape)
+        return pictures if _channels_first(self.shape) else pictures.permute(0, 3, 1, 2)
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return shape[0] <= shape[2]
+
+
+def build_network(n_features: int, image_shape: Sequence[int] | None, mean: float, scale: float) -> nn.Sequential:
+    """The network for rows of `n_features` values; two outputs, one per class.
+
+    Parameters
+    ----------
+    n_features : int
+    image_shape : (height, width), (channels, height, width), (height, width, channels) or None
+    mean, scale : float
+        Of the training values: what the first layer sees has mean 0 and deviation 1.
+
+    Raises
+    ------
+    ValueError
+        If `image_shape` does not have `n_features` values.
+    """
+    shape = None if image_shape is None else tuple(int(side) for side in image_shape)
+    if shape is not None and prod(shape) != n_features:
+        raise ValueError(f"image_shape {shape} has {prod(shape)} values, the rows have {n_features}")
+    picture = (1, *shape) if shape is not None and len(shape) == 2 else shape
+    if picture is None or len(picture) != 3 or sorted(picture)[1] < _SMALLEST_SIDE:
+        hidden = [nn.Linear(n_features, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2)]
+        return nn.Sequential(Standardise(mean, scale, None), *hidden)
+    channels, height, width = picture if _channels_first(picture) else (picture[2], *picture[:2])
+    widths = [16, 32] if channels == 1 else [32, 64, 64]
+    layers: list[nn.Module] = [Standardise(mean, scale, picture)]
+    for filters in widths:
+        layers += [nn.Conv2d(channels, filters, kernel_size=4, stride=2, padding=1), nn.ReLU()]
+        channels, height, width = filters, height // 2, width // 2
+    layers += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.ReLU(), nn.Linear(128, 2)]
+    return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class IntervalForm:
+    """The difference of the logits as ``models.certificates`` asks for it: positive all over a region, or not known."""
+
+    network: nn.Sequential
+    stages: ClassVar[tuple[()]] = ()
+
+    @torch.no_grad()
+    def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
+        """Margins, shape (n,), and where interval arithmetic proves that they stay positive."""
+        logits = self.network(torch.from_numpy(X).to(next(self.network.parameters()).dtype)).double().numpy()
+        return Quick(signs * (logits[:, 1] - logits[:, 0]), lambda where: self.lower_bounds(where, signs) > 0)
+
+    def lower_bounds(self, where: Region, signs: np.ndarray) -> np.ndarray:
+        """Lower bound of the margin over every region, shape (n,)."""
+        found = []
+        for start in range(0, len(where), _ROWS):
+            part = where.take(slice(start, start + _ROWS))
+            X, low, high = (torch.from_numpy(rows) for rows in (part.X, part.X + part.lower, part.X + part.upper))
+            classes = torch.from_numpy((signs[start : start + _ROWS] > 0).astype(np.int64))
+            found.append(interval_margins(self.network, low, high, classes, (X, torch.from_numpy(part.radius))))
+        return torch.cat(found).numpy() if found else np.zeros(0)
+
+
+@torch.no_grad()
+def interval_margins(
+    network: nn.Sequential, low: Tensor, high: Tensor, classes: Tensor, ball: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Lower bounds of the margin (own logit minus the other) over the cell low ≤ x ≤ high, shape (n,), float64.
+
+    Interval arithmetic layer by layer, in float64. The network is evaluated by its users in its own dtype: each layer's
+    interval grows by what that rounding may add, with √k in place of k for sums of k terms, as for independent errors.
+
+    Parameters
+    ----------
+    network : of `build_network`
+    low, high : float64 tensors of shape (n, d)
+    classes : int tensor of shape (n,)
+        0 or 1: the class whose margin is asked for.
+    ball : (x, radius), shapes (n, d) and (n,)
+        The points also lie within this L2 radius of x: the first linear layer moves from where x puts it by at most the
+        radius times the norm of its weights.
+    """
+    unit = torch.finfo(next(network.parameters()).dtype).eps
+    x, reach = ball
+    first = True
+    for layer in network:
+        if isinstance(layer, Standardise):
+            mean, scale = float(layer.mean), float(layer.scale)
+            rounding = 4 * unit * (torch.maximum(low.abs(), high.abs()) + abs(mean)) / scale
+            low = layer.arrange((low - mean) / scale - rounding)
+            high = layer.arrange((high - mean) / scale + rounding)
+            x, reach, slack = layer.arrange((x - mean) / scale), reach / scale, layer.arrange(rounding)
+        elif isinstance(layer, nn.ReLU):
+            low, high = low.clamp(min=0), high.clamp(min=0)
+        elif isinstance(layer, nn.Flatten):
+            low, high = low.flatten(1), high.flatten(1)
+        else:
+            assert isinstance(layer, (nn.Conv2d, nn.Linear))
+            assert layer.bias is not None
+            weight, bias = layer.weight.double(), layer.bias.double()
+            centre, radius = (low + high) / 2, (high - low) / 2
+            magnitude = _apply(layer, weight.abs(), bias.abs(), torch.maximum(low.abs(), high.abs()))
+            rounding = unit * (weight[0].numel() ** 0.5 + 4) * magnitude
+            centre, radius = _apply(layer, weight, bias, centre), _apply(layer, weight.abs(), None, radius)
+            low, high = centre - radius, centre + radius
+            if first:
+                first, sides = False, [1] * (x.dim() - 2)
+                lengths = weight.flatten(1).norm(dim=1).reshape(-1, *sides) * reach.reshape(-1, 1, *sides)
+                centre, radius = _apply(layer, weight, bias, x), lengths + _apply(layer, weight.abs(), None, slack)
+                low, high = torch.maximum(low, centre - radius), torch.minimum(high, centre + radius)
+            low, high = low - rounding, high + rounding
+    rows = torch.arange(len(classes))
+    return low[rows, classes] - high[rows, 1 - classes]
+
+
+def _apply(layer: nn.Conv2d | nn.Linear, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    if isinstance(layer, nn.Conv2d):
+        return nn.functional.conv2d(x, weight, bias, stride=2, padding=1)
+    return nn.functional.linear(x, weight, bias)

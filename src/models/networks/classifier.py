@@ -1,0 +1,289 @@
+"""What all networks share: the training loop, the attacks' protocol, files and a rigorous (if small) certificate.
+
+How it is trained is a ``models.networks.Training``: it turns a batch into losses.
+"""
+
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from models.binary import BinaryClassifier
+from models.certificates.api import Contest, binary_contest, certified_radius, certify
+from models.certificates.region import Box
+from models.networks.architecture import IntervalForm, build_network
+from models.networks.perturb import Ball
+from models.networks.training import Training, as_training, training_from_dict
+from models.training import DivergenceWarning
+
+# Rows that go through the network at once when it is only evaluated.
+_ROWS = 1024
+
+
+class AdvNetwork(BinaryClassifier):
+    """A small network with two outputs, trained by SGD; its score is the difference of the logits.
+
+    Parameters
+    ----------
+    training : {"natural", "standard", "mart", "vat", "free", "fgsm_rs"} or Training, default="standard"
+        What is minimised; an object of ``models.networks`` sets its options.
+    epsilon : float, default=8/255
+        Size of the perturbations trained against, in units of X.
+    norm : {"linf", "l2"}, default="linf"
+    box : (float, float) or None, default=(0, 1)
+        Perturbed values stay in it.
+    epochs : int, default=10
+        Passes over the data; a batch that is replayed m times counts m times.
+    learning_rate : float, default=0.05
+        Largest learning rate: it rises over the first two fifths of training and falls to 0.
+    weight_decay : float, default=5e-4
+    batch_size : int, default=128
+    image_shape : tuple of int or None, default=None
+        (height, width), with the channels before or after them if there are any; None is a table.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where it is trained; a fitted network is on the CPU.
+    random_state : int, default=0
+        Initial weights, order of the rows, random starts.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+    n_features_in_ : int
+    network_ : torch.nn.Sequential
+    curve_ : dict of arrays of shape (epochs,)
+        "iteration" (steps of the weights), "loss", and "test_error" if `eval_set` was given.
+    diverged_ : bool
+        The loss became NaN or infinite; the weights are those before.
+    n_iter_ : int
+        Steps of the weights.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "training": [str, Training],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "norm": [StrOptions({"linf", "l2"})],
+        "box": [tuple, list, None],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "image_shape": [tuple, list, None],
+        "device": [StrOptions({"cpu", "cuda"})],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        training: str | Training = "standard",
+        epsilon: float = 8 / 255,
+        norm: str = "linf",
+        box: tuple[float, float] | None = (0.0, 1.0),
+        epochs: int = 10,
+        learning_rate: float = 0.05,
+        weight_decay: float = 5e-4,
+        batch_size: int = 128,
+        image_shape: tuple[int, ...] | None = None,
+        device: str = "cpu",
+        random_state: int = 0,
+    ) -> None:
+        self.training = training
+        self.epsilon = epsilon
+        self.norm = norm
+        self.box = box
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.image_shape = image_shape
+        self.device = device
+        self.random_state = random_state
+
+    @property
+    def ball(self) -> Ball:
+        """The perturbations trained against."""
+        return Ball(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device='cuda': torch finds no CUDA here; device='cpu' trains on the processor")
+
+    # -- fitting -------------------------------------------------------------------------------------------------------
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Any = None) -> "AdvNetwork":
+        """Train on the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            Any two labels.
+        eval_set : (X, y), optional
+            Rows whose error is followed by epoch, see `curve_`.
+        observer : callable, optional
+            ``observer("train", step, total, loss=[, test_error=])``, once an epoch.
+        """
+        X, signs = self._validate_training_data(X, y)
+        evaluation = self._validate_evaluation(eval_set)
+        training = as_training(self.training)
+        rows, labels = (part.to(self.device) for part in (_rows(X, _dtype(X)), torch.from_numpy(signs > 0).long()))
+        size = min(int(self.batch_size), len(rows))
+        # A last batch of one or two rows is a step as long as any other, in a direction that says little.
+        batches = max(1, len(rows) // size)
+        epochs = max(1, round(self.epochs / training.replays))
+        total = epochs * batches * training.replays
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self.random_state))
+            mean, scale = float(rows.mean()), float(rows.std(correction=0)) or 1.0
+            self.network_ = build_network(rows.shape[1], self.image_shape, mean, scale).to(rows)
+            optimiser = torch.optim.SGD(
+                self.network_.parameters(), lr=self.learning_rate, momentum=0.9, nesterov=True,
+                weight_decay=self.weight_decay,
+            )  # fmt: skip
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, max_lr=self.learning_rate, total_steps=total + 1, pct_start=0.4, anneal_strategy="linear"
+            )
+            curve: dict[str, list[float]] = {"iteration": [], "loss": []}
+            self.diverged_, step = False, 0
+            for _ in range(epochs):
+                last = self._copy_weights()
+                losses = []
+                for part in torch.randperm(len(rows)).split(size)[:batches]:
+                    for loss in training.losses(self.logits, rows[part], labels[part], self.ball):
+                        optimiser.zero_grad()
+                        loss.backward()
+                        # Adversarial losses have rare, very long gradients at large learning rates.
+                        nn.utils.clip_grad_norm_(self.network_.parameters(), 5.0)
+                        optimiser.step()
+                        schedule.step()
+                        losses.append(loss.detach())
+                        step += 1
+                mean = float(torch.stack(losses).mean())
+                if not (np.isfinite(mean) and all(p.isfinite().all() for p in self.network_.parameters())):
+                    self.network_.load_state_dict(last)
+                    self.diverged_ = True
+                    break
+                values = {"loss": mean}
+                if evaluation is not None:
+                    values["test_error"] = float(np.mean((self.scores(evaluation[0]) > 0) != (evaluation[1] > 0)))
+                for name, value in ({"iteration": step} | values).items():
+                    curve.setdefault(name, []).append(value)
+                if observer is not None:
+                    observer("train", step, total, **values)
+        self.network_.cpu()
+        self.n_iter_ = step
+        self.curve_ = {name: np.asarray(values) for name, values in curve.items()}
+        if self.diverged_:
+            warnings.warn(
+                f"training diverged with learning_rate={self.learning_rate}: kept the last finite weights. "
+                "Choose a smaller learning_rate.",
+                DivergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.network_.state_dict().items()}
+
+    def logits(self, X: Tensor) -> Tensor:
+        """Outputs of the network for a batch, shape (n, 2)."""
+        found: Tensor = self.network_(X)
+        return found
+
+    def cv_scores(self, X: Any, y: Any, axes: Any, how: Any) -> Any:
+        """For ``models.grid_search``: one fit per setting, scored on one fold, as a fit takes minutes."""
+        from models.grid import cross_validate_fits
+
+        scores = cross_validate_fits(self, X, y, axes, how, only=1)
+        return replace(scores, messages=[f"A network is scored on the first of the {how.folds} folds."])
+
+    # -- the model side of the attacks' protocol -----------------------------------------------------------------------
+    def scores(self, X: Any) -> np.ndarray:
+        """Difference of the logits, shape (n,), float64; positive means ``classes_[1]``."""
+        rows = self._tensor(X).to(next(self.network_.parameters()).device)
+        with torch.no_grad():
+            parts = [_difference(self.logits(part)) for part in rows.split(_ROWS)]
+        return torch.cat(parts).double().cpu().numpy()
+
+    def scores_and_gradients(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Scores, shape (n,), float64, and their gradients, shape (n, d), in the model's dtype."""
+        scores, gradients = [], []
+        for part in self._tensor(X).split(_ROWS):
+            part = part.clone().requires_grad_()
+            found = _difference(self.logits(part))
+            (gradient,) = torch.autograd.grad(found.sum(), part)
+            scores.append(found.detach())
+            gradients.append(gradient)
+        return torch.cat(scores).double().numpy(), torch.cat(gradients).numpy()
+
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both (n, q), float64: so many evaluations."""
+        rows, coords = self._tensor(X).numpy(), np.asarray(coords, dtype=np.int64)
+        sides = []
+        for move in (h, -h):
+            moved = np.repeat(rows, len(coords), axis=0)
+            moved[np.arange(len(moved)), np.tile(coords, len(rows))] += moved.dtype.type(move)
+            sides.append(self.scores(moved).reshape(len(rows), len(coords)))
+        return sides[0], sides[1]
+
+    def _tensor(self, X: Any) -> Tensor:
+        return _rows(self._validate_rows(X), next(self.network_.parameters()).dtype)
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+    def certificate_contest(self) -> Contest:
+        """How the network decides, for ``models.certify``; interval arithmetic proves what it can."""
+        unit = torch.finfo(next(self.network_.parameters()).dtype).eps / 2
+        return binary_contest(self.classes_, IntervalForm(self.network_), 0.0 if unit < 1e-12 else 2 * unit)
+
+    def certify(
+        self, X: Any, y: Any, epsilon: float, norm: str = "l2", box: Box = (0.0, 1.0), seconds: float | None = None
+    ) -> np.ndarray:
+        """As ``models.certify``: whether no point of the box within `epsilon` changes the label, shape (n,), bool."""
+        return certify(self, X, y, epsilon, norm, box, seconds)
+
+    def certified_radius(self, X: Any, y: Any, norm: str = "l2", box: Box = None) -> np.ndarray:
+        """Radius in `norm` within which the label y of each row cannot change, shape (n,); 0 where it is wrong."""
+        check_is_fitted(self)
+        return certified_radius(self, self._validate_rows(X), y, norm, box)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The fitted model as plain JSON and arrays; see ``models.persistence``."""
+        check_is_fitted(self)
+        meta = self._common_state() | {"diverged": self.diverged_, "n_iter": self.n_iter_}
+        meta["dtype"] = str(next(self.network_.parameters()).dtype).removeprefix("torch.")
+        meta["params"] |= {"training": as_training(self.training).to_dict()}
+        arrays = {f"network.{name}": value.numpy() for name, value in self.network_.state_dict().items()}
+        return meta, arrays | {f"curve.{name}": values for name, values in self.curve_.items()}
+
+    @classmethod
+    def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvNetwork":
+        """Inverse of `get_state`; scores are equal bit for bit, in another ``dtype`` those of the same weights."""
+        params = meta["params"] | {"training": training_from_dict(meta["params"]["training"])}
+        model: AdvNetwork = cls._from_common_state(meta | {"params": params})
+        model.diverged_, model.n_iter_ = meta["diverged"], meta["n_iter"]
+        dtype = torch.float64 if meta["dtype"] == "float64" else torch.float32
+        model.network_ = build_network(model.n_features_in_, model.image_shape, 0.0, 1.0).to(dtype)
+        weights = {k.removeprefix("network."): v for k, v in arrays.items() if k.startswith("network.")}
+        model.network_.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
+        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
+        return model
+
+
+def _dtype(X: np.ndarray) -> torch.dtype:
+    return torch.float64 if X.dtype == np.float64 else torch.float32
+
+
+def _rows(X: np.ndarray, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(X)).to(dtype)
+
+
+def _difference(logits: Tensor) -> Tensor:
+    return logits[:, 1] - logits[:, 0]

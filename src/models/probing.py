@@ -1,0 +1,200 @@
+"""One-coordinate queries about rows that change little between calls, as those of a coordinate-wise attack do.
+
+Everything a score depends on beyond the weights is a table of products x·ω (angles of random features) or x·s
+(exponents of an RBF). When only the columns J of x changed since the last call, that table is brought up to date by a
+product over J alone: with 128 of 3,072 columns a 24th of the work.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.distances import chunks, to_tensor
+
+if TYPE_CHECKING:
+    from models.expansions.base import LiveExpansion
+    from models.expansions.random_features import Block, RandomFeatureSum
+    from models.kernel_sum import GaussianSum
+
+# Updates add their rounding errors: after this many the table is computed afresh.
+_RENEW = 32
+# Largest table worth keeping, in numbers: 512 MiB in float32. A larger one is made in parts, each time anew.
+_MOST = 2**27
+
+
+class Prober(ABC):
+    """Even and odd part of f(x ± h·e_j) in h, with the products of the last call in memory.
+
+    Parameters
+    ----------
+    expansion : LiveExpansion
+    width : int
+        Numbers the table holds per row.
+    """
+
+    def __init__(self, expansion: "LiveExpansion", width: int) -> None:
+        self.expansion, self.width = expansion, width
+        self._rows: Tensor | None = None
+        self._updates = 0
+
+    def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        """As `LiveExpansion.probe`. X may be anything; it is fast when few columns differ from the last call's."""
+        if len(X) * self.width > _MOST:
+            self._rows = None
+            return self.expansion.probe(X, coords, h)
+        changed = self._changed(X)
+        if changed is None:
+            self._renew(X)
+            self._updates = 0
+        elif len(changed):
+            assert self._rows is not None
+            self._update(X, X.index_select(1, changed) - self._rows.index_select(1, changed), changed)
+            self._updates += 1
+        self._rows = X.clone()
+        return self._answer(X, coords, h)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these rows (a mask) will be asked about from now on."""
+        if self._rows is not None:
+            self._rows = self._rows[rows]
+            self._keep(rows)
+
+    def _changed(self, X: Tensor) -> Tensor | None:
+        """Columns that differ from the last call's; None when starting afresh is better."""
+        if self._rows is None or self._rows.shape != X.shape or self._updates >= _RENEW:
+            return None
+        changed = (self._rows != X).any(0).nonzero()[:, 0]
+        return changed if len(changed) <= X.shape[1] // 2 else None
+
+    @abstractmethod
+    def _renew(self, X: Tensor) -> None:
+        """Compute the table for X."""
+
+    @abstractmethod
+    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
+        """Bring the table up to date with X, which differs by `difference` in the columns `changed`."""
+
+    @abstractmethod
+    def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        """Even and odd parts from the table."""
+
+    @abstractmethod
+    def _keep(self, rows: Tensor) -> None:
+        """Drop the other rows of the table."""
+
+
+class GaussianProber(Prober):
+    """Keeps the exponents of all pairs of a Gaussian sum."""
+
+    def __init__(self, expansion: "LiveExpansion", ready: "GaussianSum"):
+        super().__init__(expansion, len(ready))
+        self.ready = ready
+        self.exponents = torch.empty(0, len(ready))
+
+    def _renew(self, X: Tensor) -> None:
+        self.exponents = self.ready.exponents_at(X)
+
+    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
+        gamma, vectors = self.ready.gamma, self.ready.vectors
+        # ‖x‖² has grown by Σ_J δ(2x - δ), for δ the difference.
+        longer = (difference * (2.0 * X.index_select(1, changed) - difference)).sum(1, keepdim=True)
+        self.exponents.addmm_(2.0 * gamma * difference, vectors.index_select(1, changed).t()).sub_(gamma * longer)
+
+    def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        return self.ready.probe(X, coords, h, self.exponents)
+
+    def _keep(self, rows: Tensor) -> None:
+        self.exponents = self.exponents[rows]
+
+
+class FeatureProber(Prober):
+    """Keeps the angles of all random features in use."""
+
+    expansion: "RandomFeatureSum"
+
+    def __init__(self, expansion: "RandomFeatureSum"):
+        self.scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
+        self.blocks = list(expansion.live_blocks())
+        self.angles: list[Tensor] = []
+        self._moves: tuple[Tensor, float, list[tuple[Tensor, Tensor]]] | None = None
+        super().__init__(expansion, len(self.blocks) * expansion.n_features)
+
+    def _block(self, place: int) -> "Block":
+        return self.expansion.stream.block(self.blocks[place][0])
+
+    def _renew(self, X: Tensor) -> None:
+        self.angles = [self._block(place).angles(X, self.scale) for place in range(len(self.blocks))]
+
+    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
+        for place, angles in enumerate(self.angles):
+            angles.addmm_(difference, self._block(place).frequencies[changed], alpha=self.scale)
+
+    def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        even = torch.zeros(len(X), len(coords), dtype=torch.float64)
+        odd = torch.zeros_like(even)
+        for angles, (_, weights), moves in zip(self.angles, self.blocks, self._moves_of(coords, h)):
+            for rows in chunks(len(X), self.expansion.n_features):
+                add_probes(angles[rows].clone(), moves, weights[:, 0], even[rows], odd[rows])
+        return even, odd
+
+    def _moves_of(self, coords: Tensor, h: float) -> list[tuple[Tensor, Tensor]]:
+        """What a step along `coords` adds to the angles; short rows are asked about whole, each time the same."""
+        if self._moves is None or self._moves[1] != h or not torch.equal(self._moves[0], coords):
+            moves = [self._block(place).moves(coords, self.scale * h) for place in range(len(self.blocks))]
+            self._moves = (coords.clone(), h, moves)
+        return self._moves[2]
+
+    def _keep(self, rows: Tensor) -> None:
+        self.angles = [angles[rows] for angles in self.angles]
+
+
+def add_probes(angles: Tensor, moves: tuple[Tensor, Tensor], weights: Tensor, even: Tensor, odd: Tensor) -> None:
+    """Add the parts of Σ_k w_k cos(z_k ± hω_kj) even and odd in h; writes over `angles`.
+
+    cos(z ± hω) = cos z · cos hω ∓ sin z · sin hω: exact, and the odd part is never a difference of scores.
+    """
+    cosines, sines = moves
+    odd -= torch.sin(angles).mul_(weights) @ sines
+    even += angles.cos_().mul_(weights) @ cosines
+
+
+class PlainProber:
+    """Asks an expansion, or a model, anew each time: for what has no such table."""
+
+    def __init__(self, asked: Any) -> None:
+        self.asked = asked
+
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[Any, Any]:
+        """As `asked.probe`."""
+        found: tuple[Any, Any] = self.asked.probe(X, coords, h)
+        return found
+
+    def keep(self, rows: Any) -> None:
+        """There is nothing to keep."""
+
+
+class ModelProber:
+    """What ``model.prober()`` returns: NumPy in and NumPy out.
+
+    Parameters
+    ----------
+    expansion : LiveExpansion
+    offset : float
+        Added to the scores.
+    """
+
+    def __init__(self, expansion: "LiveExpansion", offset: float = 0.0):
+        self._prober, self._dtype, self._offset = expansion.prober(), expansion.space.dtype, offset
+
+    def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both of shape (n, q), float64."""
+        columns = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        even, odd = (part.numpy() for part in self._prober.probe(to_tensor(X, self._dtype), columns, float(h)))
+        return even + self._offset + odd, even + self._offset - odd
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Only these rows of the last X, given as a mask, will be asked about from now on."""
+        self._prober.keep(torch.from_numpy(rows))

@@ -1,0 +1,259 @@
+"""Stronger attacks must not do worse than weaker ones, example by example where that is meaningful.
+
+A point that one attack gives up on and a weaker one breaks shows that the first was not working. A few dozen of the
+points standing, half of them with the smallest margins, say nearly as much as the whole test set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.checks.context import CheckContext, Part
+from pipeline.checks.registry import Check, failed, of_attack, of_run, passed, skipped, warned, worst
+
+# Accuracy a check forgives, as a fraction of the attacked points.
+_POINTS = 0.002
+_CAP_TOLERANCE = 0.01
+
+
+@of_run("04_attacked_below_clean", direct=True, general=True)
+def no_example_is_repaired(context: CheckContext) -> Check:
+    """A point that was wrong stays wrong, and what counts as broken is misclassified when scored again."""
+    result, wrong_before = context.attacked.result, context.attacked.clean_wrong
+    repaired = int((wrong_before & ~result.success).sum())
+    rows = context.spread(32)
+    again = wrong(context, np.asarray(result.examples)[rows], rows)
+    # Within rounding of the boundary another batch shape may decide otherwise.
+    clear = np.abs(result.scores[rows]) > 1e-5 * max(1e-300, float(np.abs(result.scores).max(initial=0.0)))
+    misjudged = int(((again != result.success[rows]) & clear).sum())
+    clean, attacked = float(np.mean(~wrong_before)), float(np.mean(~result.success))
+    evidence = {
+        "clean": clean,
+        "attacked": attacked,
+        "repaired": repaired,
+        "rescored": len(rows),
+        "misjudged": misjudged,
+    }
+    if not np.array_equal(wrong_before, ~context.correct[context.attacked.rows]):
+        return failed("the points said to be wrong before the attack are others than the model's", **evidence)
+    if repaired or attacked > clean:
+        return failed(f"{repaired} misclassified points count as correct after the attack", **evidence)
+    if misjudged:
+        return failed(f"{misjudged} of {len(rows)} examples are not what the result says they are", **evidence)
+    return passed("attacked accuracy is at most clean accuracy, per example", **evidence)
+
+
+@of_attack(
+    "05_pgd_below_fgsm",
+    among=lambda context: [part for part in context.parts if part.iterates and part.white_box],
+    otherwise="no attack of this run takes gradient steps inside a ball",
+    direct=True,
+)
+def pgd_is_not_weaker_than_fgsm(context: CheckContext, part: Part) -> Check:
+    """Points that PGD leaves standing and FGSM, one step in the same ball, breaks."""
+    from attacks import FGSM
+
+    single = [p for p in context.parts if p.white_box and not p.iterates and p.bounded and p.threat == part.threat]
+    if single:
+        rows, broken = part.standing, single[0].result.success[part.standing]
+    else:
+        rows = context.promising(part.standing, 32)
+        broken = broken_by(FGSM(epsilon=part.threat.epsilon, norm=part.threat.norm, box=part.threat.box), context, rows)
+    return judge("FGSM", broken, context)
+
+
+@of_run("10_white_box_below_black_box", direct=True)
+def white_box_is_not_weaker_than_black_box(context: CheckContext) -> Check:
+    """Points that gradients did not break and score queries alone do: a masked gradient."""
+    white = [part for part in context.parts if part.white_box]
+    black = [part for part in context.parts if not part.white_box]
+    if white and black:
+        return worst([_accuracies_at_cap(white, part) for part in black])
+    if white:
+        return worst([_against_queries(context, part) for part in white])
+    if black:
+        return worst([_against_gradients(context, part) for part in black])
+    return skipped("nothing was attacked")
+
+
+def _accuracies_at_cap(white: list[Part], black: Part) -> Check:
+    def at_cap(part: Part) -> np.ndarray:
+        return part.result.success & (part.result.distortion_l2 <= part.cap)
+
+    by_white = float(np.mean(~np.any([at_cap(part) for part in white], axis=0)))
+    by_black = float(np.mean(~at_cap(black)))
+    evidence = {"white_box": by_white, black.name: by_black, "l2_cap": black.cap, "tolerance": _POINTS}
+    if by_white > by_black + _POINTS:
+        return failed(f"white-box attacks leave {by_white:.2%} at the L2 cap, {black.name} {by_black:.2%}", **evidence)
+    return passed(f"white-box attacks are at least as strong as {black.name} at the L2 cap", **evidence)
+
+
+def _against_queries(context: CheckContext, part: Part) -> Check:
+    rows = context.promising(part.standing, 24)
+    # Two steps with estimated slopes rightly beat one step with exact ones.
+    broken = _broken_by_queries(context, part, rows, steps=2 if getattr(part.attack, "steps", 1) > 1 else 1)
+    return judge(f"a descent on score queries ({part.threat})", broken, context)
+
+
+def _against_gradients(context: CheckContext, part: Part) -> Check:
+    """The run has a black-box attack only: what it broke within the cap, gradients must break there too."""
+    near = np.flatnonzero(part.result.success & (part.result.distortion_l2 <= part.cap))
+    rows = context.spread(16, near[part.result.distortion_l2[near] > 0])
+    left = rows[~broken_by(_pgd_at(part), context, rows)]
+    # PGD goes for the largest margin, not for the nearest point: what it misses gets a second opinion.
+    missed = int((~_reached_by_gradients(context, left, part.cap)).sum())
+    evidence = {"tried": len(rows), "missed_by_pgd": len(left), "missed_by_white_box": missed, "l2_cap": part.cap}
+    label = f"gradients miss {missed} of {len(rows)} points that {part.name} broke within the cap"
+    if missed > max(1, 0.1 * len(rows)):
+        return failed(label, **evidence)
+    if missed:
+        return warned(label, **evidence)
+    return passed(f"gradients break what {part.name} broke within the cap ({len(rows)} points tried)", **evidence)
+
+
+def _reached_by_gradients(context: CheckContext, rows: np.ndarray, cap: float) -> np.ndarray:
+    """Which rows steps along exact gradients bring to the boundary within the cap, without a look at other points."""
+    from attacks import CarliniWagner
+
+    if len(rows) == 0:
+        return np.zeros(0, dtype=bool)
+    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=context.data.box)
+    found = search(context.model, context.X[rows], context.y[rows])
+    return np.asarray(found.success & (found.distortion_l2 <= cap))
+
+
+@of_attack(
+    "11_noise",
+    among=lambda context: [part for part in context.parts if part.white_box] or context.parts,
+    direct=True,
+)
+def noise_is_weaker_than_the_attack(context: CheckContext, part: Part) -> Check:
+    """Random noise of the same size must not break what the attack could not."""
+    rows = context.promising(part.standing, 32)
+    broken = _broken_by_noise(context, part, rows, part.threat.epsilon, part.threat.norm)
+    verdict = judge(f"random noise ({part.threat})", broken, context)
+    # The reverse: where noise of the very size of each example does as well, the search found nothing noise would not.
+    found = context.spread(32, part.found)
+    if len(found) >= 8:
+        share = float(np.mean(_broken_by_noise(context, part, found, part.result.distortion_l2[found], "l2")))
+        verdict.evidence["examples_matched_by_noise"] = share
+        if share > 0.9:
+            return failed(f"noise of the same size breaks {share:.0%} of what {part.name} broke", **verdict.evidence)
+    return verdict
+
+
+@of_attack(
+    "12_minimum_norm",
+    among=lambda context: [part for part in context.parts if not part.bounded],
+    otherwise="there is no minimum-norm attack in this run",
+    direct=True,
+)
+def minimum_norm_attacks_are_near(context: CheckContext, part: Part) -> Check:
+    """Failures are reported, and points beyond the L2 cap are not broken within it by PGD-L2."""
+    failures = 0 if part.capped else int((~part.result.success).sum())
+    told = any("no adversarial example" in note for note in part.result.notes)
+    evidence: dict[str, Any] = {"unsuccessful": failures, "l2_cap": part.cap}
+    if failures and not told:
+        return failed(f"{part.name} found nothing for {failures} points and does not say so", **evidence)
+    broken = broken_by(_pgd_at(part), context, context.promising(part.standing, 16))
+    verdict = judge("PGD-L2 at the cap", broken, context, tolerance=_CAP_TOLERANCE, **evidence)
+    if failures:
+        return worst([verdict, warned(f"{part.name} found no adversarial example for {failures} points", **evidence)])
+    return verdict
+
+
+@of_run("17_suite", direct=True)
+def worst_case_is_the_worst(context: CheckContext) -> Check:
+    """A point is broken by the suite exactly when one of its attacks breaks it."""
+    result = context.attacked.result
+    members = getattr(result, "results", None)
+    if not members:
+        return skipped("one attack, no suite")
+    accuracies = {name: float(np.mean(~member.success)) for name, member in members.items()}
+    worst_case = float(np.mean(~result.success))
+    union = np.any([member.success for member in members.values()], axis=0)
+    evidence = {"suite": worst_case, "attacks": accuracies, "disagreeing": int((union != result.success).sum())}
+    if worst_case > min(accuracies.values()) or not np.array_equal(union, result.success):
+        return failed("the suite's worst case is not the union of its attacks", **evidence)
+    return passed("the suite is at most each of its attacks, per example", **evidence)
+
+
+def judge(
+    label: str, broken: np.ndarray, context: CheckContext, *, tolerance: float = _POINTS, **evidence: Any
+) -> Check:
+    """Compare the tried points that another attack broke with a tolerance, a fraction of all attacked points.
+
+    One point is luck (a coarse step jumps over a fold of the boundary) and gives a warning. Over an eighth of those
+    tried is never within tolerance: a few tried points stand for thousands that were not.
+    """
+    missed, tried, attacked = int(broken.sum()), len(broken), len(context.y)
+    evidence = {"broken_by_the_other": missed, "tried": tried, "attacked": attacked, "tolerance": tolerance} | evidence
+    if missed > max(1, min(tolerance * attacked, tried / 8)):
+        return failed(f"{label} breaks {missed} of {tried} points left standing", **evidence)
+    if missed:
+        return warned(f"{label} breaks {missed} of {tried} points left standing: within tolerance", **evidence)
+    return passed(f"{label} breaks none of {tried} points left standing", **evidence)
+
+
+def _broken_by_noise(context: CheckContext, part: Part, rows: np.ndarray, sizes: Any, norm: str) -> np.ndarray:
+    """Which rows random noise of the given sizes breaks, (k,) bool: one scoring."""
+    rng = np.random.default_rng(0)
+    X = context.X[rows].astype(np.float64)
+    if norm == "linf":
+        noise = rng.choice([-1.0, 1.0], size=X.shape)
+    else:
+        noise = rng.standard_normal(X.shape)
+        noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    return wrong(context, np.clip(X + np.reshape(sizes, (-1, 1)) * noise, *part.threat.box), rows)
+
+
+def _broken_by_queries(context: CheckContext, part: Part, rows: np.ndarray, steps: int) -> np.ndarray:
+    """Which rows a descent that sees only scores breaks inside the ball, (k,) bool.
+
+    The slope comes from differences of scores over (at most 128 random) coordinates; the steps share the radius.
+    """
+    broken = np.zeros(len(rows), dtype=bool)
+    if len(rows) == 0:
+        return broken
+    epsilon, norm = part.threat.epsilon, part.threat.norm
+    X, signs = context.X[rows].astype(np.float64), context.signs[rows]
+    rng = np.random.default_rng(0)
+    points = X.copy()
+    for _ in range(steps):
+        coords = np.sort(rng.choice(X.shape[1], min(128, X.shape[1]), replace=False))
+        plus, minus = context.target.probe(points, coords, 1e-3)
+        slope = np.zeros_like(points)
+        slope[:, coords] = signs[:, None] * (plus - minus)
+        if norm == "linf":
+            points = np.clip(points - epsilon / steps * np.sign(slope), X - epsilon, X + epsilon)
+        else:
+            length = np.linalg.norm(slope, axis=1, keepdims=True)
+            delta = points - epsilon / steps * slope / np.where(length > 0, length, 1.0) - X
+            points = X + delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
+        points = np.clip(points, *part.threat.box)
+        broken |= wrong(context, points, rows)
+    return broken
+
+
+def broken_by(attack: Any, context: CheckContext, rows: np.ndarray) -> np.ndarray:
+    """Which rows another attack breaks, (k,) bool."""
+    if len(rows) == 0:
+        return np.zeros(0, dtype=bool)
+    return np.asarray(attack(context.model, context.X[rows], context.y[rows]).success)
+
+
+def _pgd_at(part: Part) -> Any:
+    from attacks import PGD
+
+    return PGD(epsilon=part.cap, norm="l2", steps=20, step_size=part.cap / 5, box=part.threat.box)
+
+
+def wrong(context: CheckContext, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Which points the model puts into another class than their clean rows have, (k,) bool."""
+    if len(rows) == 0:
+        return np.zeros(0, dtype=bool)
+    if context.data.n_classes > 2:
+        return np.asarray(context.model.predict(points.astype(context.X.dtype)) != context.y[rows])
+    return (np.asarray(context.model.scores(points.astype(context.X.dtype))) > 0) != (context.signs[rows] > 0)

@@ -1,0 +1,218 @@
+"""Did the attack use what it was allowed: the whole radius, every row, the shortest way, the right units?
+
+Evaluations that report too much robustness seldom look broken. They skip rows, stop early, keep to a part of the ball,
+or count examples that lie far behind the boundary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.checks.context import CheckContext, Part
+from pipeline.checks.registry import Check, failed, of_attack, passed, warned
+from pipeline.checks.strength import broken_by, judge, wrong
+
+_ROWS = 32
+# How far along the way to an example the model must still be right.
+_FRACTIONS = (0.5, 0.8, 0.9, 0.96, 0.98)
+
+
+@of_attack("23_units")
+def radius_fits_the_data(context: CheckContext, part: Part) -> Check:
+    """A radius beyond the box, or a speck of the data's scale, is likely given in other units (0..255)."""
+    sides = np.broadcast_to(np.subtract(*part.threat.box[::-1]), context.X.shape[1])
+    low, high, root = np.min(part.threat.box[0]), np.max(part.threat.box[1]), np.sqrt(context.X.shape[1])
+    epsilon = part.threat.epsilon
+    # The largest step in the ball as an L2 length, and the longest that the box has room for.
+    reach, room = (epsilon * root if part.threat.norm == "linf" else epsilon), float(np.linalg.norm(sides))
+    spread = float(np.ptp(context.sample)) / (high - low)
+    evidence = {"radius_over_box": reach / room, "radius_over_scale": reach / context.scale, "data_over_box": spread}
+    if reach > room * (1 + 1e-9):
+        return failed(f"the radius of {part.threat} is larger than the box [{low:g}, {high:g}]: in 0..255?", **evidence)
+    if spread < 0.02:
+        return failed(f"the data fill {spread:.1%} of the box [{low:g}, {high:g}]: divided by 255 twice?", **evidence)
+    if reach > 0.5 * room:
+        return warned(f"{part.threat} reaches over half of the box: no model can be robust there", **evidence)
+    if reach < 1e-3 * context.scale:
+        return warned(f"{part.threat} is {reach / context.scale:.1e} of the distance between points", **evidence)
+    return passed("the radius fits the box and the data", **evidence)
+
+
+@of_attack(
+    "24_full_radius",
+    among=lambda context: [part for part in context.parts if part.bounded],
+    otherwise="no attack of this run has an epsilon",
+    direct=True,
+)
+def no_row_is_given_up(context: CheckContext, part: Part) -> Check:
+    """From where the attack left the rows standing, the rest of the radius or one more step gains hardly anything.
+
+    Looked at are the rows that used least of their radius and as many evenly spaced.
+    """
+    standing = part.standing
+    if len(standing) == 0:
+        return passed("no point is left standing")
+    linf = part.threat.norm == "linf"
+    used = (part.result.distortion_linf if linf else part.result.distortion_l2)[standing] / part.threat.epsilon
+    # A row may be taken to the ball's surface and still not be attacked: then its margin hardly falls.
+    fallen = (context.margins - context.signs * part.result.scores)[standing]
+    even = context.spread(_ROWS // 2, standing)
+    lazy = [standing[np.argsort(measure, kind="stable")[: _ROWS // 4]] for measure in (used, fallen)]
+    rows = np.unique(np.concatenate([even, *lazy]))
+    fall, gain = _left_to_gain(context, part, rows)
+    share = gain / np.maximum(gain + fall, 1e-300)
+    idle = (share > 0.5) & (gain > 0.01 * np.abs(context.margins[rows]))
+    lazier = max(_as_lazy(measure, np.searchsorted(standing, rows), idle) for measure in (used, fallen))
+    chosen = np.isin(rows, even)
+    left = float(gain[chosen].sum() / max(float((gain + fall)[chosen].sum()), 1e-300))
+    evidence = {"standing": len(standing), "tried": len(rows), "given_up": lazier, "left_to_gain": left}
+    evidence["radius_used_median"] = float(np.median(used))
+    if lazier > max(1, 0.01 * len(context.y)):
+        return failed(f"{part.name} gave up on some {lazier} of {len(standing)} points left standing", **evidence)
+    if left > 0.10:
+        return failed(f"{part.name} leaves {left:.0%} of the fall in margin unused inside {part.threat}", **evidence)
+    if lazier or left > 0.04:
+        return warned(f"{part.name} leaves {left:.0%} of the fall in margin unused inside {part.threat}", **evidence)
+    return passed(f"{part.name} used its radius on the points left standing", **evidence)
+
+
+def _as_lazy(measure: np.ndarray, looked: np.ndarray, idle: np.ndarray) -> int:
+    """How many rows are likely idle: as many as lie below the bar of the idle ones among those looked at."""
+    if not idle.any():
+        return 0
+    bar = measure[looked[idle]].max()
+    below = measure[looked] <= bar
+    # Where the idle ones are not told from the others by this measure they stand for themselves.
+    return int(np.mean(idle[below]) * (measure <= bar).sum()) if np.mean(idle[below]) > 0.5 else int(idle.sum())
+
+
+def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far the margin fell under the attack, and how much farther it falls by simple means inside the ball."""
+    X, signs = context.X[rows].astype(np.float64), context.signs[rows]
+    points = np.asarray(part.result.examples)[rows].astype(np.float64)
+    tries = [points, _stretched(part, X, points)]
+    still = ~(points != X).any(axis=1)
+    # A single step is not expected to take a second one; from where it began it must take the first.
+    if part.white_box and (part.iterates or still.any()):
+        found = context.target.scores_and_gradients(points.astype(context.X.dtype))
+        slopes = signs[:, None] * np.asarray(found[1], dtype=np.float64)
+        if part.threat.norm == "linf":
+            steps = np.sign(slopes)
+        else:
+            steps = slopes / np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), 1e-300)
+        if not part.iterates:
+            steps[~still] = 0.0
+        tries += [_projected(part, X, points - size * part.threat.epsilon * steps) for size in (1.0, 0.25)]
+    scores = np.asarray(context.model.scores(np.concatenate(tries).astype(context.X.dtype)))
+    margins = signs * scores.reshape(len(tries), -1)
+    return np.maximum(context.margins[rows] - margins[0], 0.0), margins[0] - margins.min(axis=0)
+
+
+def _projected(part: Part, X: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The points brought into the ball and the box."""
+    delta, epsilon = points - X, part.threat.epsilon
+    if part.threat.norm == "linf":
+        delta = np.clip(delta, -epsilon, epsilon)
+    else:
+        delta = delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
+    return np.clip(X + delta, *part.threat.box)
+
+
+def _stretched(part: Part, X: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The points pushed out to the ball's surface along their own directions, and into the box."""
+    delta = points - X
+    sizes = np.abs(delta).max(axis=1) if part.threat.norm == "linf" else np.linalg.norm(delta, axis=1)
+    return np.clip(X + delta * (part.threat.epsilon / np.where(sizes > 0, sizes, np.inf))[:, None], *part.threat.box)
+
+
+@of_attack(
+    "25_reference",
+    among=lambda context: [part for part in context.parts if part.bounded],
+    otherwise="no attack of this run has an epsilon",
+    direct=True,
+)
+def a_reference_breaks_no_more(context: CheckContext, part: Part) -> Check:
+    """Random points left standing, attacked by the library's own PGD (or one step) and moved towards other data."""
+    from attacks import FGSM, PGD
+
+    rng = np.random.default_rng(len(part.standing))
+    rows = np.sort(rng.permutation(part.standing)[:_ROWS])
+    threat: dict[str, Any] = {"epsilon": part.threat.epsilon, "norm": part.threat.norm, "box": part.threat.box}
+    if not (part.iterates or not part.white_box):
+        return judge("FGSM", broken_by(FGSM(**threat), context, rows), context)
+    broken = np.zeros(len(rows), dtype=bool)
+    if callable(getattr(context.target, "scores_and_gradients", None)):
+        broken = broken_by(PGD(**threat, steps=20, random_start=True, random_state=1), context, rows)
+    # No gradient is asked here: a score that hides its slope does not hide where the other class lies.
+    broken |= _broken_by_data(context, part, rows)
+    # Twice the steps of the usual ten break a point or two more: a warning. An eighth of those tried is no such thing.
+    answer = judge(f"a reference (PGD-20, steps towards data) at {part.threat}", broken, context, tolerance=1.0)
+    if answer.status == "fail" and not part.white_box:
+        return warned(f"{answer.message}: score queries found less than gradients", **answer.evidence)
+    return answer
+
+
+def _broken_by_data(context: CheckContext, part: Part, rows: np.ndarray) -> np.ndarray:
+    """Which rows a step within the ball towards the other class's mean or nearest training rows breaks, (k,) bool."""
+    broken = np.zeros(len(rows), dtype=bool)
+    X, signs = context.X[rows].astype(np.float64), context.signs[rows]
+    others, labels = context.training_rows
+    for sign in (1.0, -1.0):
+        own = np.flatnonzero(signs == sign)
+        theirs, ours = others[labels == -sign], others[labels == sign]
+        if len(own) == 0 or len(theirs) == 0 or len(ours) == 0:
+            continue
+        distances = np.linalg.norm(X[own][:, None] - theirs[None], axis=2)
+        nearest = np.argsort(distances, axis=1)[:, :3]
+        aims = [theirs[nearest[:, k]] for k in range(nearest.shape[1])]
+        aims.append(X[own] + 1e3 * np.sign(theirs.mean(axis=0) - ours.mean(axis=0)))
+        tries = [_projected(part, X[own], aim) for aim in aims]
+        missed = wrong(context, np.concatenate(tries), np.tile(rows[own], len(tries)))
+        broken[own] = missed.reshape(len(tries), -1).any(axis=0)
+    return broken
+
+
+@of_attack(
+    "26_boundary",
+    among=lambda context: [part for part in context.parts if not part.bounded],
+    otherwise="there is no minimum-norm attack in this run",
+    direct=True,
+)
+def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
+    """Shortened examples of a minimum-norm attack are still correct, and a short search finds none much nearer."""
+    rows = context.spread(24, part.found)
+    if len(rows) == 0:
+        return passed(f"{part.name} broke no point")
+    X = context.X[rows].astype(np.float64)
+    delta = np.asarray(part.result.examples)[rows] - X
+    tries = np.concatenate([X + fraction * delta for fraction in _FRACTIONS])
+    early = wrong(context, tries, np.tile(rows, len(_FRACTIONS))).reshape(len(_FRACTIONS), -1)
+    long = float(early.any(axis=0).mean())
+    ratio = _nearer(context, part, rows[:: max(1, len(rows) // 12)])
+    evidence = {
+        "tried": len(rows),
+        "wrong_before_the_end": dict(zip(_FRACTIONS, early.mean(axis=1))),
+        "reference_distance_over_own": ratio,
+    }
+    if long > 0.25:
+        return failed(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
+    if ratio < 0.9:
+        message = f"a short search finds examples at {ratio:.0%} of {part.name}'s distances (median)"
+        return (failed if part.white_box else warned)(message, **evidence)
+    if long > 0.05:
+        return warned(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
+    return passed(f"{part.name}'s examples lie at the boundary", **evidence)
+
+
+def _nearer(context: CheckContext, part: Part, rows: np.ndarray) -> float:
+    """Median over rows of the distance that a short gradient search finds ÷ the distance of the run."""
+    from attacks import CarliniWagner
+
+    if not callable(getattr(context.target, "scores_and_gradients", None)):
+        return 1.0
+    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=part.threat.box)
+    found = search(context.model, context.X[rows], context.y[rows])
+    distances = np.where(found.success, found.distortion_l2, np.inf)
+    return float(np.median(distances / part.result.distortion_l2[rows]))

@@ -1,0 +1,381 @@
+"""Code read as text: what a module can reach by its imports, a digest of that, and the arguments of a constructor.
+
+Nothing is imported here: the key of a stage and the settings of a model are known without waiting for torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import operator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from importlib import metadata
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_OWN = ("models", "attacks", "pipeline")
+# Results may change in their last bits with these, also where only another library imports them.
+_NUMERIC = {"numpy", "scipy", "scikit-learn", "torch"}
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "hydra": "hydra-core", "PIL": "pillow", "yaml": "pyyaml"}
+_BY_NAME = ("import_module", "iter_modules", "walk_packages")
+
+
+@dataclass
+class Sources:
+    """The modules of this project and of its user; libraries are known by their version only.
+
+    Parameters
+    ----------
+    path : where to look for top-level modules; ``sys.path`` by default
+    """
+
+    path: Sequence[str] | None = None
+    _modules: dict[str, Module | None] = field(default_factory=dict)
+
+    def module(self, name: str) -> Module | None:
+        """A module by its dotted name; None if there is none or it belongs to a library."""
+        if name not in self._modules:
+            file = self._file(name)
+            self._modules[name] = None if file is None else Module(name, file)
+        return self._modules[name]
+
+    def _file(self, name: str) -> Path | None:
+        top, *rest = name.split(".")
+        if top in sys.stdlib_module_names:
+            return None
+        # Only a top-level module may be asked for: asking for a submodule imports its package.
+        spec = PathFinder.find_spec(top, self.path) or (None if self.path else find_spec(top))
+        if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+            return None
+        file = Path(spec.origin)
+        if top not in _OWN and {"site-packages", "dist-packages"} & set(file.parts):
+            return None
+        if not rest:
+            return file
+        home = file.parent.joinpath(*rest) if file.name == "__init__.py" else None
+        if home is None:
+            return None
+        return next((f for f in (home / "__init__.py", home.with_suffix(".py")) if f.is_file()), None)
+
+    def locate(self, target: str) -> tuple[Module, str]:
+        """Module and attribute of a dotted path such as ``models.AdvSVM``, through the packages that pass it on."""
+        parts = target.split(".")
+        for cut in range(len(parts), 0, -1):
+            module = self.module(".".join(parts[:cut]))
+            if module is None:
+                continue
+            name = ".".join(parts[cut:])
+            home = module.passes_on.get(name)
+            return self.locate(f"{home}.{name}") if home and home != module.name else (module, name)
+        raise ModuleNotFoundError(target)
+
+    def reach(self, *targets: str) -> dict[str, Module]:
+        """All modules that the code at these dotted paths can reach, by name."""
+        found: dict[str, Module] = {}
+        waiting = [module for target in targets for module in self._along(target)]
+        while waiting:
+            module = waiting.pop()
+            if module.name in found:
+                continue
+            found[module.name] = module
+            for name in module.imports:
+                waiting += self._along(name)
+            if module.imports_by_name:
+                waiting += [m for name in module.siblings() if (m := self.module(name)) is not None]
+        return found
+
+    def _along(self, target: str) -> Iterator[Module]:
+        """The module of a dotted path, and the packages whose ``__init__`` runs before it."""
+        try:
+            module, name = self.locate(target)
+        except ModuleNotFoundError:
+            return
+        parts = module.name.split(".")
+        for cut in range(1, len(parts) + 1):
+            package = self.module(".".join(parts[:cut]))
+            if package is not None:
+                yield package
+        if module.is_package and name and name not in module.defines:
+            # Passed on in a way that the text does not tell: it may be any module of the package.
+            yield from (m for sibling in module.siblings() if (m := self.module(sibling)) is not None)
+
+    def version(self, *targets: str) -> dict[str, str]:
+        """Digests of the modules that the targets reach, and versions of the libraries that those import."""
+        modules = self.reach(*targets)
+        libraries = {library for module in modules.values() for library in module.libraries(self)}
+        digests = {name: module.digest for name, module in modules.items()}
+        return digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
+
+    def arguments(self, target: str) -> dict[str, Argument] | None:
+        """Arguments of a class's constructor in their order; None when it is not a class of this project or user.
+
+        Types and limits are those of its annotations and of scikit-learn's ``_parameter_constraints``. A constructor
+        that takes whatever it is given (``**settings``) has no such list either.
+        """
+        found = self._declared(target)
+        return None if found is None or _ANYTHING in found else found
+
+    def _declared(self, target: str) -> dict[str, Argument] | None:
+        try:
+            module, name = self.locate(target)
+        except ModuleNotFoundError:
+            return None
+        kind = next((n for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+        if kind is None:
+            origin = module.binding(name)
+            return self._declared(origin) if origin else None
+        found: dict[str, Argument] = {}
+        for base in reversed(kind.bases):
+            found |= (self._declared(f"{module.name}.{base.id}") if isinstance(base, ast.Name) else None) or {}
+        own = next((n for n in kind.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        if own is not None:
+            found = _of_function(own)
+        found |= _fields(kind)
+        for argument, rule in _constraints(kind).items():
+            if argument in found:
+                found[argument] = replace(found[argument], **rule)
+        return found
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a constructor as its text declares it."""
+
+    default: Any = None
+    required: bool = False
+    kind: type | None = None  # int, float, bool, str; None for anything
+    optional: bool = True
+    limits: dict[str, Any] = field(default_factory=dict)  # gt, ge, lt, le, choices, words
+
+
+_ANYTHING = "**"
+
+
+def _of_function(function: ast.FunctionDef) -> dict[str, Argument]:
+    rules = function.args
+    positional = rules.args[1:]
+    defaults = [None] * (len(positional) - len(rules.defaults)) + list(rules.defaults)
+    pairs = [*zip(positional, defaults), *zip(rules.kwonlyargs, rules.kw_defaults)]
+    found = {arg.arg: _argument(arg.annotation, default) for arg, default in pairs}
+    return found | ({_ANYTHING: Argument()} if rules.kwarg is not None else {})
+
+
+def _fields(kind: ast.ClassDef) -> dict[str, Argument]:
+    """Fields of a dataclass."""
+    if not any("dataclass" in ast.unparse(decorator) for decorator in kind.decorator_list):
+        return {}
+    return {
+        node.target.id: _argument(node.annotation, node.value)
+        for node in kind.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if "ClassVar" not in ast.unparse(node.annotation)
+    }
+
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _argument(annotation: ast.expr | None, default: ast.expr | None) -> Argument:
+    words = [] if annotation is None else ast.unparse(annotation).strip("'\"").split(" | ")
+    kind = _KINDS.get(words[0]) if words and set(words) <= {words[0], "None"} else None
+    value = None if default is None else _value(default)
+    return Argument(value, default is None, kind, kind is None or "None" in words)
+
+
+_ARITHMETIC = {ast.Div: operator.truediv, ast.Mult: operator.mul, ast.Pow: operator.pow, ast.Sub: operator.sub}
+
+
+def _value(node: ast.expr) -> Any:
+    """A default as it stands in the source: literals, and arithmetic of two of them such as 8 / 255."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_value(node.left), _value(node.right))
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise ValueError(f"{ast.unparse(node)} is not a plain value") from error
+
+
+def _constraints(kind: ast.ClassDef) -> dict[str, dict[str, Any]]:
+    """Type and limits of every argument in ``_parameter_constraints``."""
+    for node in kind.body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Dict):
+            continue
+        if isinstance(node.target, ast.Name) and node.target.id == "_parameter_constraints":
+            pairs = zip(node.value.keys, node.value.values)
+            return {
+                str(key.value): _rule(value.elts)
+                for key, value in pairs
+                if isinstance(key, ast.Constant) and isinstance(value, ast.List)
+            }
+    return {}
+
+
+def _rule(options: list[ast.expr]) -> dict[str, Any]:
+    optional = any(isinstance(option, ast.Constant) and option.value is None for option in options)
+    calls = [option for option in options if not (isinstance(option, ast.Constant) and option.value is None)]
+    if len(calls) == 2 and isinstance(calls[1], ast.Call) and ast.unparse(calls[1].func) == "StrOptions":
+        # A number or one of a few words, such as "auto".
+        number, words = _rule(calls[:1]), _rule(calls[1:])
+        if number and words:
+            limits = {**number["limits"], "words": words["limits"]["choices"]}
+            return {"kind": None, "optional": optional, "limits": limits}
+    if len(calls) != 1 or not isinstance(calls[0], ast.Call):
+        return {"kind": bool, "optional": optional} if [ast.unparse(c) for c in calls] == ["'boolean'"] else {}
+    name, arguments = ast.unparse(calls[0].func), calls[0].args
+    if name == "StrOptions" and isinstance(arguments[0], ast.Set):
+        choices = sorted(ast.literal_eval(arguments[0]))
+        return {"kind": str, "optional": optional, "limits": {"choices": choices}}
+    if name != "Interval":
+        return {}
+    closed = next(ast.literal_eval(k.value) for k in calls[0].keywords if k.arg == "closed")
+    low, high = _value(arguments[1]), _value(arguments[2])
+    limits = {} if low is None else {"ge" if closed in ("left", "both") else "gt": low}
+    limits |= {} if high is None else {"le" if closed in ("right", "both") else "lt": high}
+    return {"kind": int if ast.unparse(arguments[0]) == "Integral" else float, "optional": optional, "limits": limits}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    name: str
+    file: Path
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the ``__init__`` of a package."""
+        return self.file.name == "__init__.py"
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree, without docstrings."""
+        return _without_docstrings(ast.parse(self.file.read_bytes()))
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the code; comments, docstrings and layout do not count."""
+        return hashlib.sha256(ast.dump(self.tree).encode()).hexdigest()
+
+    @cached_property
+    def passes_on(self) -> dict[str, str]:
+        """Names that a package offers from elsewhere → the module they come from.
+
+        What is imported for type checkers alone counts here, and what a stub says: that is how a package declares what
+        it imports on demand.
+        """
+        if not self.is_package:
+            return {}
+        stub = self.file.with_suffix(".pyi")
+        declared = list(ast.walk(ast.parse(stub.read_bytes()))) if stub.is_file() else []
+        return {
+            alias.asname or alias.name: self._absolute(node)
+            for node in [*self.nodes, *declared]
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def defines(self) -> set[str]:
+        """Names that are made in the file itself."""
+        kinds = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
+        names = {node.name for node in self.tree.body if isinstance(node, kinds)}
+        for node in self.tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+        return names
+
+    def binding(self, name: str) -> str | None:
+        """Where a name in this module comes from, if it is imported."""
+        for node in self.nodes:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        return f"{self._absolute(node)}.{alias.name}"
+        return None
+
+    @cached_property
+    def imports(self) -> list[str]:
+        """Dotted paths that the code imports, at the top or inside functions. A package's are those it uses itself."""
+        skipped = {id(node) for block in self.nodes if _for_types(block) for node in ast.walk(block)}
+        used = {node.id for node in self.nodes if isinstance(node, ast.Name)} if self.is_package else None
+        found = []
+        for node in self.nodes:
+            if id(node) in skipped:
+                continue
+            if isinstance(node, ast.Import):
+                found += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [alias.name for alias in node.names if used is None or (alias.asname or alias.name) in used]
+                found += [f"{self._absolute(node)}.{name}" for name in names]
+        return found
+
+    @cached_property
+    def imports_by_name(self) -> bool:
+        """Whether it imports modules whose names it computes: then it may reach every module beside it."""
+        used = {n.id for n in self.nodes if isinstance(n, ast.Name)}
+        used |= {n.attr for n in self.nodes if isinstance(n, ast.Attribute)}
+        return not self.is_package and bool(used.intersection(_BY_NAME))
+
+    def siblings(self) -> list[str]:
+        """Names of the modules in its folder and below."""
+        package = self.name if self.is_package else self.name.rpartition(".")[0]
+        files = [f.relative_to(self.file.parent).with_suffix("") for f in self.file.parent.rglob("*.py")]
+        return sorted(".".join([package, *(p for p in f.parts if p != "__init__")]) for f in files) if package else []
+
+    def libraries(self, sources: Sources) -> set[str]:
+        """Distributions that it imports."""
+        tops = {name.split(".")[0] for name in self.imports} - sys.stdlib_module_names
+        others = {_DISTRIBUTIONS.get(top, top) for top in tops if sources.module(top) is None}
+        return {name for name in others if _version(name) is not None}
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        kept = parts[: len(parts) - node.level + self.is_package]
+        return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+@cache
+def _version(distribution: str) -> str | None:
+    """Version of an installed distribution; None if there is none. Its metadata take milliseconds to read."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                body[:1] = [] if len(body) > 1 else [ast.Pass()]
+    return tree
+
+
+def targets_in(settings: object) -> Iterable[str]:
+    """Every ``_target_`` in nested settings."""
+    if isinstance(settings, dict):
+        if "_target_" in settings:
+            yield str(settings["_target_"])
+        for value in settings.values():
+            yield from targets_in(value)
+
+
+SOURCES = Sources()

@@ -1,0 +1,80 @@
+"""What attacks changed: images side by side, or, for rows that are no images, features by name and size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.style import BROKEN, GREY, PROVED, panels_of, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FEATURES = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One image: its pixels in [0, 1], what stands below it, and whether its label changed (None: not attacked)."""
+
+    pixels: np.ndarray
+    below: str = ""
+    broken: bool | None = None
+    signed: bool = False
+
+
+def picture_shape(shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape as (h, w), (3, h, w) or (h, w, 3) without axes of length 1; None when it is no picture."""
+    kept = tuple(int(n) for n in shape if n != 1)
+    if len(kept) == 2 or (len(kept) == 3 and 3 in (kept[0], kept[2])):
+        return kept
+    return None
+
+
+def as_image(row: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A row of pixels as something ``imshow`` takes; channel-first colour images are turned around."""
+    image = np.clip(np.asarray(row, dtype=float), 0, 1).reshape(shape)
+    return np.moveaxis(image, 0, -1) if image.ndim == 3 and shape[0] == 3 else image
+
+
+def gallery(rows: Mapping[str, Sequence[Tile]], shape: tuple[int, ...], above: Sequence[str] = ()) -> Figure:
+    """Rows of images with a name each; ``above`` are the captions of the columns."""
+    count = max(len(tiles) for tiles in rows.values())
+    figure, grid = panels_of(count * len(rows), columns=count, size=(1.1, 1.25), legend=False)
+    for number, (name, tiles) in enumerate(rows.items()):
+        for column, tile in enumerate(tiles):
+            axes = grid[number * count + column]
+            axes.imshow(as_image(tile.pixels, shape), cmap="RdBu" if tile.signed else "gray", vmin=0, vmax=1)
+            axes.set(xticks=[], yticks=[])
+            axes.set_xlabel(tile.below, fontsize=7, labelpad=1)
+            if tile.broken is not None:
+                for spine in axes.spines.values():
+                    spine.set(color=BROKEN if tile.broken else PROVED, linewidth=1.8)
+            if number == 0 and above:
+                axes.set_title(above[column], fontsize=8)
+        grid[number * count].set_ylabel(name)
+    return figure
+
+
+def feature_changes(clean: np.ndarray, adversarial: np.ndarray, names: Sequence[str], titles: Sequence[str]) -> Figure:
+    """One panel per row of data: the features that the attack changed most, from the old value to the new one."""
+    figure, grid = panels_of(len(clean), size=(3.8, 2.4), legend=False)
+    for axes, before, after, title in zip(grid, clean, adversarial, titles):
+        order = np.argsort(-np.abs(after - before), kind="stable")[:_FEATURES][::-1]
+        y = np.arange(len(order))
+        axes.hlines(y, before[order], after[order], color=BROKEN, linewidth=2)
+        axes.plot(before[order], y, "o", color=GREY, markersize=5)
+        grown = after[order] >= before[order]
+        for marker, which in ((">", grown), ("<", ~grown)):
+            axes.plot(after[order][which], y[which], marker, color=BROKEN, markersize=5)
+        for place, feature in zip(y, order):
+            change = after[feature] - before[feature]
+            axes.annotate(f"{change:+.3f}", (1.0, place), xycoords=("axes fraction", "data"), fontsize=7, va="center")
+        axes.set_yticks(y, [str(names[feature])[:24] for feature in order], fontsize=8)
+        axes.set_title(title, fontsize=8)
+        axes.set_xlabel("value, as the model sees it", fontsize=8)
+        tidy(axes)
+    return figure

@@ -1,0 +1,107 @@
+"""The figures of one run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.bracket import Known, at_least, bracket
+from pipeline.figures.front import Front, front
+from pipeline.figures.gallery import Tile, feature_changes, picture_shape
+from pipeline.figures.gallery import gallery as draw_gallery
+from pipeline.figures.heat_map import Grid, heat_map
+from pipeline.figures.lines import Line, Panel, lines
+from pipeline.figures.registry import run_figure
+from pipeline.figures.style import Drawing
+from pipeline.identity import run_name
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from pipeline.stages.experiment import Results
+
+_IMAGES, _ROWS = 8, 6
+
+
+def _curves(cfg: DictConfig, results: Results, names: dict[str, str], xlabel: str, ylabel: str) -> Drawing | None:
+    curves = results.evaluated.curves
+    drawn = [line for key, name in names.items() if (line := Line.of_curves(name, [curves.get(key, [])]))]
+    if not any(len(line.x) > 1 for line in drawn):
+        return None
+    return Drawing(run_name(cfg), partial(lines, [Panel("", xlabel, ylabel, drawn, from_zero=True)]))
+
+
+@run_figure
+def training_curve(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Error of every iterate on the clean test points and on the examples made for the final model."""
+    names = {"test_error": "clean test points", "adversarial_test_error": "attacked examples"}
+    return _curves(cfg, results, names, "training iteration", "error [%]")
+
+
+@run_figure
+def attack_curve(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Accuracy over the attack's steps."""
+    return _curves(cfg, results, {"robust_accuracy_by_step": "under attack"}, "attack step", "accuracy [%]")
+
+
+@run_figure
+def tuning(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Cross-validated score over the grid."""
+    grid = Grid.of_table(results.tuned.table or {}, cfg.tune.metric, "")
+    return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(heat_map, [grid])) if grid else None
+
+
+@run_figure
+def tuning_front(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Every setting by held-out accuracy and the metric of the grid; the front, and what was chosen of it."""
+    tuned = results.tuned
+    if len(tuned.table.get("C", ())) < 2 or not tuned.front or tuned.best_row is None:
+        return None
+    panel = Front.of_table(tuned.table, tuned.front, tuned.best_row, tuned.metric, tuned.threat)
+    return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(front, panel))
+
+
+@run_figure
+def gallery(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Clean image, adversarial image and their difference; features by name where rows are no images."""
+    result, data = results.attacked.result, results.data
+    changed = np.flatnonzero(result.distortion_l2 > 0)
+    if not changed.size:
+        return None
+    shape = picture_shape(data.image_shape)
+    count = _IMAGES if shape else _ROWS
+    chosen = changed[:: max(1, changed.size // count)][:count]
+    clean = np.asarray(data.X_test[results.attacked.rows[chosen]]).reshape(len(chosen), -1)
+    adversarial = np.asarray(result.examples[chosen]).reshape(len(chosen), -1)
+    scores = [f"score {c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
+    if shape is None:
+        names = getattr(data, "feature_names", None) or [f"feature {i}" for i in range(clean.shape[1])]
+        return Drawing(run_name(cfg), partial(feature_changes, clean, adversarial, names, scores))
+    low, high = data.box
+    clean, adversarial = ((images - low) / np.subtract(high, low) for images in (clean, adversarial))
+    difference = adversarial - clean
+    scale = np.abs(difference).max(axis=1, keepdims=True)
+    relative = 0.5 + 0.5 * difference / np.where(scale > 0, scale, 1.0)
+    rows = {
+        "clean": [Tile(image) for image in clean],
+        "adversarial": [Tile(image, broken=bool(b)) for image, b in zip(adversarial, result.success[chosen])],
+        "difference": [Tile(image, f"max {s:.3f}", signed=True) for image, s in zip(relative, scale[:, 0])],
+    }
+    above = [score.replace("score ", "") for score in scores]
+    return Drawing(f"{run_name(cfg)} (scores above)", partial(draw_gallery, rows, shape, above))
+
+
+@run_figure
+def known(cfg: DictConfig, results: Results) -> Drawing | None:
+    """Certified, undecided and broken over the radius, on the same points."""
+    around, result = results.evaluated.bracket, results.attacked.result
+    attacks = {}
+    if len(around.rows) < len(results.attacked.rows) and result.success.any():
+        distances = np.where(result.success, result.distortion_l2, np.inf)
+        attacks[f"{cfg.attack.name}, {len(distances)} points"] = distances
+    verdicts = results.evaluated.verdicts
+    radii = at_least(results.evaluated.radii, results.attacked.rows, verdicts.certified, verdicts.epsilon)
+    panel = Known("", radii[around.rows], around.nearest, mark=cfg.evaluation.l2_cap, attacks=attacks)
+    return Drawing(f"{run_name(cfg)}: what is known", partial(bracket, [panel]))

@@ -1,0 +1,144 @@
+"""The figures of a sweep's summary, per dataset: what its jobs have curves or settings for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.figures.bars import bars
+from pipeline.figures.lines import Line, Panel, Points, lines
+from pipeline.figures.registry import sweep_figure
+from pipeline.figures.style import COLOURS, Drawing
+from pipeline.labels import attack_name, model_name
+
+_PAPER_EPSILON = 8 / 255
+
+
+@dataclass(frozen=True)
+class Job:
+    """A finished job: its labels, its row and column in the table, settings, metrics, curves and bracket."""
+
+    labels: Mapping[str, Any]
+    row: str
+    column: str
+    bounded: bool
+    settings: Mapping[str, str]
+    metrics: Mapping[str, float]
+    curves: Mapping[str, Points]
+    bracket: tuple[float | None, float]
+
+    @property
+    def model(self) -> str:
+        """Name in the paper's words, with what tells it from other models of the sweep."""
+        own = str(self.labels["model"])
+        return model_name(own) + self.row.removeprefix(own)
+
+    @property
+    def colour(self) -> str | None:
+        """The model's own colour, as long as its name alone says which it is."""
+        return COLOURS.get(self.row)
+
+
+def _lines(jobs: Iterable[Job], curve: str) -> list[Line]:
+    """Mean over seeds of a stepped metric, one line per model."""
+    series: dict[tuple[str, str | None], list[Points]] = defaultdict(list)
+    for job in jobs:
+        if job.curves.get(curve):
+            series[job.model, job.colour].append(job.curves[curve])
+    found = [Line.of_curves(name, curves, colour=colour) for (name, colour), curves in series.items()]
+    return [line for line in found if line is not None and len(line.x) > 1]
+
+
+@sweep_figure
+def test_error(dataset: str, jobs: list[Job]) -> Drawing | None:
+    """Clean test error over training iterations."""
+    # Every attack of a model and seed brings the same clean curve.
+    once = {(job.model, job.labels["seed"]): job for job in jobs if job.curves.get("test_error")}
+    drawn = _lines(once.values(), "test_error")
+    panel = Panel("", "training iteration", "test error [%]", drawn, from_zero=True)
+    return Drawing(f"{dataset}: clean test error", partial(lines, [panel])) if drawn else None
+
+
+@sweep_figure
+def adversarial_test_error(dataset: str, jobs: list[Job]) -> Drawing | None:
+    """The paper's second figure: error over training iterations, one panel per attack."""
+    attacks: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        # The examples are all that the attack made, also those beyond the cap of its column.
+        attacks[job.column if job.bounded else f"{attack_name(str(job.labels['attack']))}, no bound"].append(job)
+    panels = [
+        Panel(attack, "training iteration", "test error [%]", drawn, from_zero=True)
+        for attack, own in attacks.items()
+        if own[0].labels["attack"] != "none" and (drawn := _lines(own, "adversarial_test_error"))
+    ]
+    title = f"{dataset}: error on examples made against the final model"
+    return Drawing(title, partial(lines, panels)) if panels else None
+
+
+@sweep_figure
+def attack_strength(dataset: str, jobs: list[Job]) -> Drawing | None:
+    """The paper's first figure: accuracy over PGD's steps K at ε = 8/255, and over ε at K = 10.
+
+    Small images hardly change at 8/255: where no model loses 2 points there, K is shown at the next ε where one does.
+    """
+    by_epsilon: dict[float, list[Job]] = defaultdict(list)
+    for job in jobs:
+        if len(job.curves.get("robust_accuracy_by_step", ())) > 1:
+            by_epsilon[float(job.settings.get("attack.epsilon", _PAPER_EPSILON))].append(job)
+    if len(by_epsilon) < 2:
+        return None
+    by_step = {epsilon: _lines(own, "robust_accuracy_by_step") for epsilon, own in sorted(by_epsilon.items())}
+    worth = [e for e in by_step if e >= _PAPER_EPSILON * (1 - 1e-6) and any(np.ptp(l.mean) >= 2 for l in by_step[e])]
+    shown = worth[0] if worth else max(by_step)
+    accuracy: dict[tuple[str, str | None], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for epsilon, own in by_epsilon.items():
+        for job in own:
+            values = [value for _, value in job.curves["robust_accuracy_by_step"]]
+            accuracy[job.model, job.colour][0.0].append(values[0])
+            accuracy[job.model, job.colour][epsilon].append(values[min(10, len(values) - 1)])
+    over_epsilon = [Line.of_groups(name, groups, colour=colour) for (name, colour), groups in accuracy.items()]
+    panels = [
+        Panel(f"PGD, L∞ {255 * shown:.3g}/255", "attack steps K", "accuracy [%]", by_step[shown]),
+        Panel("PGD, K = 10", "ε (L∞)", "accuracy [%]", over_epsilon),
+    ]
+    return Drawing(dataset, partial(lines, panels, same_scale=True))
+
+
+@sweep_figure
+def accuracy_over_seconds(dataset: str, jobs: list[Job]) -> Drawing | None:
+    """What a model keeps under attack against the seconds of its training (tuning left out), mean over seeds."""
+    attacks: dict[str, dict[tuple[str, str | None], list[tuple[float, float]]]] = {}
+    for job in jobs:
+        if job.labels["attack"] != "none" and job.metrics.get("train_seconds", 0) > 0:
+            point = job.metrics["train_seconds"], job.bracket[1]
+            attacks.setdefault(job.column, defaultdict(list))[job.model, job.colour].append(point)
+    panels = [
+        Panel(attack, "training [s]", "attacked accuracy [%]", _points(own), log_x=True)
+        for attack, own in attacks.items()
+        if len(own) > 2
+    ]
+    return Drawing(f"{dataset}: accuracy under attack and its price", partial(lines, panels)) if panels else None
+
+
+def _points(models: Mapping[tuple[str, str | None], list[tuple[float, float]]]) -> list[Line]:
+    """A single point each: mean seconds, mean and spread of the accuracy."""
+    return [
+        Line.of_groups(name, {float(np.mean([s for s, _ in points])): [a for _, a in points]}, colour=colour)
+        for (name, colour), points in models.items()
+    ]
+
+
+@sweep_figure
+def accuracy(dataset: str, jobs: list[Job]) -> Drawing | None:
+    """Certified and attacked accuracy of every model under every attack, mean over seeds."""
+    values: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for job in jobs:
+        low, high = job.bracket
+        values[job.model][job.column].append((100 * (high if low is None else low), 100 * high))
+    rows = {m: {a: tuple(np.mean(v, axis=0)) for a, v in cells.items()} for m, cells in values.items()}
+    return Drawing(f"{dataset}: accuracy under attack", partial(bars, rows)) if rows else None

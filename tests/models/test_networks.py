@@ -1,0 +1,252 @@
+"""Small networks: trained as the papers say, attacked through the same protocol, certified, saved exactly."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.utils.estimator_checks import check_estimator
+
+from attacks import PGD
+from models import certify, load, save
+from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
+from models.networks.architecture import build_network
+from models.networks.perturb import Ball
+from models.training import DivergenceWarning
+
+WAYS = [Natural(), Standard(steps=3), MART(steps=3), VAT(), Free(replays=4), FGSMRS()]
+every_way = pytest.mark.parametrize("training", WAYS, ids=lambda way: way.name)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    kept = np.isin(y, (1, 7))
+    X, y = (X[kept] / 16).astype(np.float32), y[kept]
+    return X[:260], y[:260], X[260:], y[260:]
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Rows of 20 × 20 pixels: a bright upper or lower half under noise."""
+    rng = np.random.default_rng(0)
+    y = np.arange(96) % 2
+    X = rng.random((96, 20, 20)) * 0.5
+    X[y == 0, :10] += 0.3
+    X[y == 1, 10:] += 0.3
+    return X.reshape(96, -1).astype(np.float32), y
+
+
+@every_way
+def test_every_way_of_training_learns_the_digits(training, digits):
+    X, y, X_test, y_test = digits
+    seen = []
+    model = AdvNetwork(training, epsilon=0.05, epochs=24, batch_size=32)
+    model.fit(X, y, eval_set=(X_test, y_test), observer=lambda *args, **values: seen.append((args, values)))
+    assert model.score(X_test, y_test) > 0.95
+    assert model.curve_["test_error"][-1] == pytest.approx(1 - model.score(X_test, y_test))
+    assert seen[-1][0] == ("train", model.n_iter_, model.n_iter_)
+    # Replayed batches count: every way takes the same number of steps of the weights.
+    assert model.n_iter_ == 24 * (260 // 32)
+
+
+def test_adversarial_training_helps_against_the_attack_it_was_made_for(digits):
+    X, y, X_test, y_test = digits
+    attack = PGD(epsilon=0.2, steps=20)
+    robust = {}
+    for training in ("natural", "standard"):
+        model = AdvNetwork(training, epsilon=0.2, epochs=30, batch_size=32).fit(X, y)
+        robust[training] = attack(model, X_test, y_test).robust_accuracy
+    assert robust["standard"] > robust["natural"] + 0.1
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_alone(digits):
+    X, y, X_test, _ = digits
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    one = AdvNetwork("standard", epochs=2).fit(X, y).scores(X_test)
+    assert torch.rand(1) == expected
+    two = AdvNetwork("standard", epochs=2).fit(X, y).scores(X_test)
+    np.testing.assert_array_equal(one, two)
+    assert (AdvNetwork("standard", epochs=2, random_state=1).fit(X, y).scores(X_test) != one).any()
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (32, 32, 3), (3, 32, 32), None])
+def test_sizes_are_those_of_small_networks(shape):
+    network = build_network(784 if shape is None else int(np.prod(shape)), shape, 0, 1)
+    count = sum(weights.numel() for weights in network.parameters())
+
+    assert 1e5 <= count <= 4e5
+
+
+def test_channels_may_come_first_or_last_in_a_row():
+    pictures = torch.arange(32 * 32 * 3.0).reshape(1, 3, 32, 32)
+    for shape, rows in (((3, 32, 32), pictures), ((32, 32, 3), pictures.permute(0, 2, 3, 1))):
+        network = build_network(32 * 32 * 3, shape, 0.0, 1.0)
+        torch.testing.assert_close(network[0](rows.reshape(1, -1)), pictures)
+
+
+def test_gradients_and_probes_agree_with_scores(pictures):
+    X, y = pictures
+    model = AdvNetwork("natural", epochs=3, batch_size=16, image_shape=(20, 20)).fit(X, y)
+    scores, gradients = model.scores_and_gradients(X[:4])
+    np.testing.assert_allclose(scores, model.scores(X[:4]), rtol=1e-5)
+    network = model.network_.double()
+    rows = torch.from_numpy(X[:4].astype(np.float64))
+    h = 1e-6
+    for j in (0, 137, 399):
+        step = torch.zeros(400, dtype=torch.float64)
+        step[j] = h
+        difference = ((network(rows + step) - network(rows - step)) / (2 * h)).detach().numpy()
+        np.testing.assert_allclose(gradients[:, j], difference[:, 1] - difference[:, 0], atol=1e-5)
+    network.float()
+    plus, minus = model.probe(X[:4], [0, 137], 0.25)
+    moved = X[:4].copy()
+    moved[:, 137] += np.float32(0.25)
+    np.testing.assert_allclose(plus[:, 1], model.scores(moved), rtol=1e-5)
+    moved[:, 137] -= np.float32(0.5)
+    np.testing.assert_allclose(minus[:, 1], model.scores(moved), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_nothing_certified_can_be_broken(norm, digits, pictures):
+    X, y, X_test, y_test = digits
+    small = AdvNetwork("standard", epsilon=0.1, epochs=20, batch_size=32).fit(X, y)
+    large = AdvNetwork("natural", epochs=6, batch_size=16, image_shape=(20, 20)).fit(*pictures)
+    proved = 0
+    for model, rows, labels in ((small, X_test, y_test), (large, *pictures)):
+        for epsilon in (0.002, 0.01, 0.05):
+            radius = epsilon * (3 if norm == "l2" else 1)
+            certified = model.certify(rows, labels, radius, norm, (0, 1))
+            attacked = PGD(epsilon=radius, norm=norm, steps=30, restarts=2)(model, rows, labels)
+            assert not (certified & attacked.success).any()
+            rng = np.random.default_rng(0)
+            for _ in range(20):
+                noise = rng.standard_normal(rows.shape)
+                noise = np.sign(noise) if norm == "linf" else noise / np.linalg.norm(noise, axis=1, keepdims=True)
+                moved = np.clip(rows + radius * noise, 0, 1)
+                assert (model.predict(moved) == labels)[certified].all()
+            proved += certified.sum()
+            # A box can only help, and a smaller ball too.
+            assert (model.certify(rows, labels, radius, norm, None) <= certified).all()
+            assert (certified <= model.certify(rows, labels, radius / 2, norm, (0, 1))).all()
+    assert proved > 50
+    radii = small.certified_radius(X_test, y_test, norm=norm, box=(0, 1))
+    assert small.certify(X_test, y_test, float(radii[radii > 0].min()), norm, (0, 1))[radii > 0].all()
+    np.testing.assert_array_equal(certify(small, X_test, y_test, 0.05, norm), small.certify(X_test, y_test, 0.05, norm))
+
+
+def test_interval_arithmetic_that_forgets_a_layers_radius_would_be_caught(digits, monkeypatch):
+    """The harness above is not blind: a bound that is a tenth too optimistic is beaten at once."""
+    import models.networks.architecture as module
+
+    X, y, X_test, y_test = digits
+    model = AdvNetwork("natural", epochs=10, batch_size=32).fit(X, y)
+    honest = module.interval_margins
+
+    def careless(net, low, high, own, ball):
+        return honest(net, 0.55 * low + 0.45 * high, 0.45 * low + 0.55 * high, own, (ball[0], 0.1 * ball[1]))
+
+    monkeypatch.setattr(module, "interval_margins", careless)
+    broken = False
+    for epsilon in (0.1, 0.2, 0.3):
+        certified = model.certify(X_test, y_test, epsilon, "linf", (0, 1))
+        broken |= bool((certified & PGD(epsilon=epsilon, steps=30)(model, X_test, y_test).success).any())
+    assert broken
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_perturbations_stay_in_ball_and_box(norm):
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(50, 7, generator=generator)
+    X[0, 0] = 1.5  # outside the box: may stay, may not go further
+    ball = Ball(norm, 0.3, (0.0, 1.0))
+    for delta in (ball.start(X), ball.project(torch.randn(50, 7, generator=generator), X)):
+        size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
+        assert (size <= 0.3 + 1e-6).all()
+        assert (X + delta <= torch.maximum(X, torch.ones_like(X)) + 1e-6).all()
+        assert (X + delta >= -1e-6).all()
+    before = torch.zeros_like(X)
+    target = torch.ones(7)
+    after = ball.ascend(lambda Z: Z @ target @ torch.ones(50), X[:, :], before, 0.1)
+    assert ((after @ target) >= 0).all()
+
+
+def test_mart_is_the_papers_loss():
+    torch.manual_seed(0)
+    weights = torch.randn(5, 2, dtype=torch.float64)
+    X, y = torch.rand(6, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1, 0])
+    (loss,) = MART(steps=1, beta=5.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.0, None))
+    p = torch.softmax(X @ weights, 1)
+    expected = []
+    for i in range(6):  # ε = 0: the adversarial point is the clean one and the divergence 0
+        own = float(p[i, y[i]])
+        expected.append(-np.log(own) - np.log(1 - (1 - own)))
+    assert float(loss) == pytest.approx(np.mean(expected), rel=1e-6)
+
+
+def test_free_training_reuses_the_gradient_of_the_weights():
+    calls = []
+    weight = torch.randn(4, 2, requires_grad=True)
+
+    def network(Z):
+        calls.append(Z.detach().clone())
+        return Z @ weight
+
+    X, y = torch.rand(3, 4), torch.tensor([0, 1, 1])
+    for loss in Free(replays=3).losses(network, X, y, Ball("linf", 0.1, (0.0, 1.0))):
+        loss.backward()
+    assert len(calls) == 3  # one evaluation a replay, none for the perturbation
+    torch.testing.assert_close(calls[0], X)
+    assert not torch.equal(calls[1], X)
+
+
+@every_way
+def test_files_give_the_same_model_back(training, digits, tmp_path):
+    X, y, X_test, _ = digits
+    model = AdvNetwork(training, epochs=4, image_shape=(8, 8)).fit(X, y)
+    save(model, tmp_path)
+    again = load(tmp_path)
+    np.testing.assert_array_equal(again.scores(X_test), model.scores(X_test))
+    assert again.training == training
+    assert again.n_iter_ == model.n_iter_
+
+
+def test_diverged_training_is_marked_and_keeps_finite_weights(digits):
+    X, y, X_test, _ = digits
+    with pytest.warns(DivergenceWarning, match="learning_rate"):
+        model = AdvNetwork("natural", learning_rate=1e18, epochs=3).fit(X, y)
+    assert model.diverged_
+    assert np.isfinite(model.scores(X_test)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"image_shape": (7, 7)}, "image_shape"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"training": "madry"}, "training"),
+        ({"norm": "l1"}, "norm"),
+    ],
+)
+def test_bad_settings_are_named(settings, word, digits):
+    X, y, *_ = digits
+    with pytest.raises(ValueError, match=word):
+        AdvNetwork(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize(("way", "option"), [(MART, "beta"), (Free, "replays"), (VAT, "xi"), (Standard, "steps")])
+def test_bad_options_of_a_way_of_training_are_named(way, option):
+    with pytest.raises(ValueError, match=rf"training\.{option}"):
+        way(**{option: 0})
+
+
+def test_scikit_learns_own_checks_pass():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            AdvNetwork("fgsm_rs", epochs=20, batch_size=16, learning_rate=0.2), on_skip=None, on_fail=None
+        )
+    assert [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")] == []
