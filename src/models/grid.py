@@ -224,7 +224,7 @@ def grid_search(
         Of a network.
     folds : int
     metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
-        What to maximise. Equal settings are decided by accuracy, then the smaller C, then the smaller step.
+        What to maximise. Of equals the more accurate, the wider kernel, the smaller C, the smaller step.
         "robust_accuracy" is margin - loss > 0 for the largest first-order loss in the threat, on all settings, and
         descent (20 steps) on the six best and on up to six of the front; one of these is chosen.
     norm, radius, box : {"l2", "linf"}, float, (low, high) or None
@@ -313,10 +313,14 @@ def choose(scores: FoldScores, offered: Axes, how: CrossValidation, within: floa
     accuracy = scores.accuracy.mean(1)
     robust = None if scores.robust is None else scores.robust.copy()
 
-    def preference(row: int) -> tuple[float, ...]:
-        setting, goal = scores.settings[row], accuracy[row] if robust is None else robust[row].mean()
+    def merit(row: int) -> tuple[float, float]:
+        goal = accuracy[row] if robust is None else robust[row].mean()
         # Sums over folds differ in the last place; a tie should be one.
-        return (-round(goal, 12), -round(accuracy[row], 12), setting.get("C", 0.0), setting.get("step", 0.0))
+        return -round(goal, 12), -round(accuracy[row], 12)
+
+    def preference(row: int) -> tuple[float, ...]:
+        # Of equals the smoothest: the widest kernel, then the most regularisation.
+        return (*merit(row), *(scores.settings[row].get(name, 0.0) for name in ("width_scale", "C", "step")))
 
     least = -1.0 if within is None else accuracy.max() - within - 1e-12
     ranked = sorted(np.flatnonzero(accuracy >= least).tolist(), key=preference)
@@ -337,7 +341,9 @@ def choose(scores: FoldScores, offered: Axes, how: CrossValidation, within: floa
         verb = "certifies" if how.metric == "certified_accuracy" else "keeps"
         messages.append(f"No setting {verb} any row at radius {how.ball.radius:g}: chosen by accuracy instead.")
     edges = {name: (values[0], values[-1]) for name, values in offered.items() if len(values) > 1}
-    on_edge = [name for name, value in best.items() if value in edges.get(name, ())]
+    equals = [scores.settings[row] for row in ranked if known[row] and merit(row) == merit(best_row)]
+    # Where a value inside the grid does as well, more of the grid would bring nothing.
+    on_edge = [name for name, ends in edges.items() if name in best and all(equal[name] in ends for equal in equals)]
     for name in on_edge:
         end = "smallest" if best[name] == offered[name][0] else "largest"
         messages.append(f"The best {name}, {best[name]:g}, is the {end} on offer: a wider grid may find a better one.")

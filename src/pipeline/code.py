@@ -36,6 +36,7 @@ class Sources:
 
     path: Sequence[str] | None = None
     _modules: dict[str, Module | None] = field(default_factory=dict)
+    _versions: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
 
     def module(self, name: str) -> Module | None:
         """A module by its dotted name; None if there is none or it belongs to a library."""
@@ -106,10 +107,12 @@ class Sources:
 
     def version(self, *targets: str) -> dict[str, str]:
         """Digests of the modules that the targets reach, and versions of the libraries that those import."""
-        modules = self.reach(*targets)
-        libraries = {library for module in modules.values() for library in module.libraries(self)}
-        digests = {name: module.digest for name, module in modules.items()}
-        return digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
+        if targets not in self._versions:
+            modules = self.reach(*targets)
+            libraries = {library for module in modules.values() for library in module.libraries(self)}
+            digests = {name: module.digest for name, module in modules.items()}
+            self._versions[targets] = digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
+        return self._versions[targets]
 
     def arguments(self, target: str) -> dict[str, Argument] | None:
         """Arguments of a class's constructor in their order; None when it is not a class of this project or user.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -161,14 +162,14 @@ def given_of_model(cfg: DictConfig) -> list[str]:
     return [key for key in here if key.startswith("model.") and key in usual and usual[key] != here[key]]
 
 
-_composed: dict[tuple[str, ...], dict[str, str]] = {}
+# What a choice of names comes with, per configuration loader: composing takes tenths of a second and is asked often.
+_composed: WeakKeyDictionary[Any, dict[Any, dict[str, str]]] = WeakKeyDictionary()
 
 
 def _usual(cfg: DictConfig | None) -> dict[str, str]:
     """The flat settings that the named choices of ``cfg`` come with, composed without anything else."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
     if not GlobalHydra.instance().is_initialized():
         return {} if cfg is None else flat(cfg)
@@ -177,17 +178,26 @@ def _usual(cfg: DictConfig | None) -> dict[str, str]:
     names = {} if cfg is None else {group: cfg[group].name for group in ("dataset", "model", "attack", "tune")}
     if cfg is not None and cfg.surrogate is not None:
         names["model@surrogate"] = cfg.surrogate.name
+    # A file may give its choice another name.
+    choices = {} if hydra is None else hydra.runtime.choices
+    chosen = {group: (name, choices.get(group)) for group, name in names.items()}
+    config_name = hydra.job.config_name if hydra else "config"
+    known, key = _composed.setdefault(loader, {}), (config_name, *chosen.items())
+    if key not in known:
+        known[key] = _compose(loader, config_name, chosen)
+    return known[key]
+
+
+def _compose(loader: Any, config_name: str | None, chosen: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
+    from hydra.types import RunMode
+
     overrides = []
-    for group, name in names.items():
+    for group, (name, choice) in chosen.items():
         options = loader.get_group_options(group.split("@")[0])
-        choice = name if name in options else hydra and hydra.runtime.choices.get(group)
-        if choice in options:
-            overrides.append(f"{group}={choice}")
-    key = tuple(overrides)
-    if key not in _composed:
-        composed = loader.load_configuration(hydra.job.config_name if hydra else "config", overrides, RunMode.RUN)
-        _composed[key] = flat(OmegaConf.create({n: composed._get_node(n) for n in composed if n != "hydra"}))
-    return _composed[key]
+        if name in options or choice in options:
+            overrides.append(f"{group}={name if name in options else choice}")
+    composed = loader.load_configuration(config_name, overrides, RunMode.RUN)
+    return flat(OmegaConf.create({n: composed._get_node(n) for n in composed if n != "hydra"}))
 
 
 def run_name(cfg: DictConfig) -> str:

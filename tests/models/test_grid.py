@@ -137,6 +137,20 @@ def test_ties_go_to_accuracy_then_the_smaller_c_then_the_smaller_step():
     assert best([0.8, 0.8, 0.9, 0.7], certified=[0.5, 0.5, 0.5, 0.5]) == {"C": 2.0, "step": 0.5}
 
 
+def test_of_equals_the_widest_kernel_is_chosen_and_an_edge_only_counts_where_nothing_inside_does_as_well():
+    settings = [{"C": c, "width_scale": w} for c in (1.0, 2.0, 4.0) for w in (1.0, 2.0)]
+    offered = {"C": [1.0, 2.0, 4.0], "width_scale": [1.0, 2.0]}
+
+    def chosen(accuracy):
+        scores = FoldScores(settings, np.repeat(np.array(accuracy)[:, None], 3, 1), None, np.zeros(6, dtype=bool))
+        return choose(scores, offered, CrossValidation(metric="accuracy"))
+
+    tied = chosen([0.8, 0.9, 0.9, 0.9, 0.9, 0.8])
+    assert tied.best == {"C": 2.0, "width_scale": 1.0}
+    assert chosen([0.9, 0.9, 0.9, 0.9, 0.9, 0.9]).on_edge == ["width_scale"]
+    assert chosen([0.9, 0.8, 0.8, 0.8, 0.9, 0.8]).on_edge == ["C", "width_scale"]
+
+
 @every_model
 def test_selection_by_certified_accuracy_agrees_with_the_models_own_certificates(expansion):
     X, y = problem(n=400)

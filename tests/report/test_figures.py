@@ -126,7 +126,9 @@ def test_every_run_gets_its_gallery_whatever_the_shape(shape, picture, tmp_path,
         data=SimpleNamespace(X_test=X, image_shape=shape, box=(0.0, 1.0), feature_names=()),
         attacked=attacked,
         evaluated=evaluated,
-        tuned=SimpleNamespace(table={"C": [1.0, 2.0], "step": [0.5, 0.5], "mean_accuracy": [0.9, 0.8]}),
+        tuned=SimpleNamespace(
+            table={"C": [1.0, 2.0], "step": [0.5, 0.5], "mean_accuracy": [0.9, 0.8]}, best={"C": 1.0, "step": 0.5}
+        ),
     )
     cfg = OmegaConf.create(
         {
@@ -146,14 +148,18 @@ def test_features_are_named_and_the_largest_change_is_on_top() -> None:
     assert len(names) == 8
 
 
-def test_the_frame_of_the_grid_stands_around_the_best_cell() -> None:
-    table = {"C": ["1", "2", "1", "2"], "step": ["1", "1", "2", "2"], "mean_accuracy": ["0.5", "0.6", "", "0.9"]}
-    grid = Grid.of_table(table, "accuracy", "model")
-    assert grid is not None
-    assert np.nanargmax(grid.scores) == 3
-    frame = heat_map([grid]).axes[0].lines[0]
-    assert (frame.get_xdata().mean().round(), frame.get_ydata().mean().round()) == (1, 1)
-    assert Grid.of_table({}, "accuracy", "") is None
+def test_the_frame_of_the_grid_stands_around_the_chosen_cell() -> None:
+    table = {"C": ["1", "2", "1", "2"], "step": ["1", "1", "2", "2"], "mean_accuracy": ["0.9", "0.9", "", "0.9"]}
+    for chosen in ((2.0, 1.0), (2.0, 2.0), (1.0, 1.0)):
+        grid = Grid.of_table(table, "accuracy", "model", dict(zip(("C", "step"), map(str, chosen))))
+        assert grid is not None
+        frame = heat_map([grid]).axes[0].lines[0]
+        center = [(data.min() + data.max()) / 2 for data in (frame.get_xdata(), frame.get_ydata())]
+        assert (grid.across[int(center[0])], grid.up[int(center[1])]) == chosen
+    unknown = Grid.of_table(table, "accuracy", "model", {})
+    assert unknown is not None
+    assert not heat_map([unknown]).axes[0].lines
+    assert Grid.of_table({}, "accuracy", "", {}) is None
 
 
 def test_figures_leave_the_users_matplotlib_alone(tmp_path) -> None:

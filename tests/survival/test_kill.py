@@ -17,12 +17,12 @@ from pipeline.cache import entry as entries
 from runs import experiments, table
 
 SWEEP = (
-    "-m", "model=adv_svm_c,adv_svm_d,natural", "attack=fgsm,pgd", "seed=0,1",
+    "-m", "model=adv_svm_d,natural", "model.expansion=support_vectors", "attack=fgsm,pgd", "seed=0,1",
     "tune=none", "evaluation.max_attacked=8", "compute.threads=1",
 )  # fmt: skip
-JOBS, KILLS, PER_STORE = 12, 20, 5
+JOBS, KILLS, PER_STORE = 8, 20, 5
 
-pytestmark = [pytest.mark.survival, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.survival, pytest.mark.timeout(1500)]
 
 
 def _metrics(folder: Path) -> dict[tuple[str, str], float]:

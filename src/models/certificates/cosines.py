@@ -18,7 +18,7 @@ from scipy.linalg import blas
 
 from models.certificates.api import Prove, Quick
 from models.certificates.places import Directions, Place, about_midpoint, is_cell, positive_on
-from models.certificates.quartics import MANY, Quartic, usual_price
+from models.certificates.quartics import MANY, Quartic, quartic_of, usual_price
 from models.certificates.region import Region, lowest_linear
 from models.expansions.random_features import RandomFeatureSum
 from models.rounding import UNIT32, UNIT64
@@ -187,7 +187,7 @@ class CosineSum:
 
     @cached_property
     def _quartic(self) -> Quartic:
-        return Quartic(self._features[0], np.abs(self._features[3]))
+        return quartic_of(self._features[0], np.abs(self._features[3]))
 
     @cached_property
     def _usual_price(self) -> float:

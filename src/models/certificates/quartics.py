@@ -18,8 +18,10 @@ a quadratic again. The best Y is ½N⁻¹Tᵀ; S and z make u' the products of t
 nothing there. N is the same for all points.
 """
 
+import hashlib
+
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.linalg import LinAlgError, blas, cho_solve, cholesky
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
@@ -99,13 +101,14 @@ class Quartic:
     def __init__(self, frequencies: np.ndarray, mass: np.ndarray):
         self.products = Products(frequencies.shape[1])
         n, trace = len(self.products), self.products.trace
-        quartic = np.zeros((n, n))
+        quartic = np.zeros((n, n), order="F")  # as BLAS returns its products
         long, large = _largest_length(frequencies), mass.max(initial=0.0) + _TINY
         for start in range(0, len(mass), _TERMS):
             terms = slice(start, start + _TERMS)
             roots = np.sqrt(mass[terms] / large)[:, None]
             scaled = self.products.of((frequencies[terms] / long).astype(np.float32)) * roots.astype(np.float32)
-            quartic += scaled.T @ scaled
+            quartic += blas.ssyrk(1.0, scaled.T, lower=1)
+        quartic += np.tril(quartic, -1).T
         quartic *= large * long**4 / 24
         size = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) + large * long**4
 
@@ -162,6 +165,18 @@ class Quartic:
         matrix[np.diag_indices(products.d)] -= self.nu * r * r * (1 + 4 * UNIT64)
         constant = value - float(z @ image_z) - lost * (1 + 1e-9)
         return constant, gradient - 2 * (image.T @ z), np.asfortranarray(0.5 * (matrix + matrix.T))
+
+
+_last: dict[bytes, Quartic] = {}
+
+
+def quartic_of(frequencies: np.ndarray, mass: np.ndarray) -> Quartic:
+    """The :class:`Quartic` of these features; the last one is kept, for the next attack on the same model."""
+    key = hashlib.sha256(frequencies.tobytes() + mass.tobytes()).digest()
+    if key not in _last:
+        _last.clear()  # tens of megabytes each
+        _last[key] = Quartic(frequencies, mass)
+    return _last[key]
 
 
 def usual_price(frequencies: np.ndarray, mass: np.ndarray) -> float:

@@ -42,20 +42,32 @@ def as_image(row: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def gallery(rows: Mapping[str, Sequence[Tile]], shape: tuple[int, ...], above: Sequence[str] = ()) -> Figure:
     """Rows of images with a name each; ``above`` are the captions of the columns."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
     count = max(len(tiles) for tiles in rows.values())
-    figure, grid = panels_of(count * len(rows), columns=count, size=(1.1, 1.25), legend=False)
+    # All tiles on one pair of axes, at places that are known: many small axes take a second to arrange.
+    left, top, width, height = 0.45, 0.75, 1.1, 1.25
+    wide, tall = left + width * count, top + height * len(rows)
+    figure = Figure(figsize=(wide, tall))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
     for number, (name, tiles) in enumerate(rows.items()):
+        bottom = tall - top - height * (number + 1) + 0.2
+        axes.text(left - 0.12, bottom + 0.5, name, rotation=90, ha="center", va="center")
         for column, tile in enumerate(tiles):
-            axes = grid[number * count + column]
-            axes.imshow(as_image(tile.pixels, shape), cmap="RdBu" if tile.signed else "gray", vmin=0, vmax=1)
-            axes.set(xticks=[], yticks=[])
-            axes.set_xlabel(tile.below, fontsize=7, labelpad=1)
-            if tile.broken is not None:
-                for spine in axes.spines.values():
-                    spine.set(color=BROKEN if tile.broken else PROVED, linewidth=1.8)
+            x = left + width * column
+            axes.imshow(
+                as_image(tile.pixels, shape), cmap="RdBu" if tile.signed else "gray", vmin=0, vmax=1,
+                extent=(x, x + 1.0, bottom, bottom + 1.0),
+            )  # fmt: skip
+            edge = GREY if tile.broken is None else BROKEN if tile.broken else PROVED
+            line = 0.6 if tile.broken is None else 1.8
+            axes.add_patch(Rectangle((x, bottom), 1.0, 1.0, fill=False, edgecolor=edge, linewidth=line))
+            axes.text(x + 0.5, bottom - 0.04, tile.below, fontsize=7, ha="center", va="top")
             if number == 0 and above:
-                axes.set_title(above[column], fontsize=8)
-        grid[number * count].set_ylabel(name)
+                axes.text(x + 0.5, bottom + 1.04, above[column], fontsize=8, ha="center", va="bottom")
+    axes.set(xlim=(0, wide), ylim=(0, tall))
     return figure
 
 

@@ -23,10 +23,16 @@ class Grid:
     up: list[float]
     scores: np.ndarray
     names: tuple[str, str] = ("C", "step size")
+    chosen: tuple[float, float] | None = None
 
     @classmethod
-    def of_table(cls, table: Mapping[str, Sequence[Any]], metric: str, title: str) -> Grid | None:
-        """From the columns of ``cv_results``; None when there is no such grid. Widths: a cell shows the best."""
+    def of_table(
+        cls, table: Mapping[str, Sequence[Any]], metric: str, title: str, best: Mapping[str, Any]
+    ) -> Grid | None:
+        """From the columns of ``cv_results``; None when there is no such grid. Widths: a cell shows the best.
+
+        ``best`` is the chosen setting; with equal scores, or a rule of choice, it is not just the highest cell.
+        """
         chosen = f"mean_{metric}" if f"mean_{metric}" in table else "mean_accuracy"
         across, up = ("C", "step") if "C" in table else ("learning_rate", "epochs")
         if not len(table.get(across, ())) or chosen not in table:
@@ -41,7 +47,8 @@ class Grid:
         if np.isnan(scores).all():
             return None
         names = across.replace("_", " "), {"step": "step size"}.get(up, up)
-        return cls(f"{title}\n{chosen.removeprefix('mean_').replace('_', ' ')} [%]".strip(), x, y, scores, names)
+        at = (float(best[across]), float(best.get(up) or 0.0)) if across in best else None
+        return cls(f"{title}\n{chosen.removeprefix('mean_').replace('_', ' ')} [%]".strip(), x, y, scores, names, at)
 
 
 def heat_map(panels: Sequence[Grid]) -> Figure:
@@ -59,11 +66,12 @@ def heat_map(panels: Sequence[Grid]) -> Figure:
             yticklabels=[power_of_two(value) if value else "" for value in panel.up],
         )  # fmt: skip
         axes.invert_yaxis()
-        row, column = np.unravel_index(np.nanargmax(scores), scores.shape)
-        axes.plot(
-            column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0]),
-            color=BROKEN, linewidth=2.5, clip_on=False,
-        )  # fmt: skip
+        if panel.chosen is not None and panel.chosen[0] in panel.across and panel.chosen[1] in panel.up:
+            column, row = panel.across.index(panel.chosen[0]), panel.up.index(panel.chosen[1])
+            axes.plot(
+                column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0]),
+                color=BROKEN, linewidth=2.5, clip_on=False,
+            )  # fmt: skip
         axes.set(title=panel.title, xlabel=panel.names[0], ylabel=panel.names[1] if any(panel.up) else "")
     return figure
 

@@ -247,7 +247,8 @@ def _grid(row: Row, reader: Reader) -> Grid | None:
     with file.open() as stream:
         records = list(csv.DictReader(stream))
     table = {column: [record[column] for record in records] for column in (records[0] if records else ())}
-    return Grid.of_table(table, run.params.get("tune.metric", "accuracy"), row.label)
+    best = {name: run.params[f"model.{name}"] for name in table if f"model.{name}" in run.params}
+    return Grid.of_table(table, run.params.get("tune.metric", "accuracy"), row.label, best)
 
 
 def _clean_images(section: Section, reader: Reader) -> dict[int, np.ndarray] | None:

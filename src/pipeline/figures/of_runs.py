@@ -49,7 +49,7 @@ def attack_curve(cfg: DictConfig, results: Results) -> Drawing | None:
 @run_figure
 def tuning(cfg: DictConfig, results: Results) -> Drawing | None:
     """Cross-validated score over the grid."""
-    grid = Grid.of_table(results.tuned.table or {}, cfg.tune.metric, "")
+    grid = Grid.of_table(results.tuned.table or {}, cfg.tune.metric, "", results.tuned.best)
     return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(heat_map, [grid])) if grid else None
 
 
