@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 # What the tests are told about a block: ```sh fails, ```python file=my_attack.py
 _FENCE = re.compile(r"^```(\w+) (?:file=(\S+)|[a-z]+)$", re.M)
+_NOTEBOOK = re.compile(r"\]\(([\w/]+)\.ipynb\)")
 # A link that leaves docs/ for the source: ../src/models/training.py
 _SOURCE = re.compile(r"\]\((?:\.\./)+(src/[\w/]+\.py)\)")
 
@@ -40,8 +41,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links into the source lead to its pages; words for the tests are left out of fences, names of files shown."""
+    """Links to source and notebooks lead to their pages; fences show names of files, not what tests are told."""
     markdown = _FENCE.sub(lambda m: f'```{m[1]} title="{m[2]}"' if m[2] else f"```{m[1]}", markdown)
+    if page.file.generated_by is None:  # the page of a notebook also links to the notebook itself
+        markdown = _NOTEBOOK.sub(r"](\1.md)", markdown)
     depth = "../" * page.file.src_uri.count("/")
     return _SOURCE.sub(lambda match: f"]({depth}{_page_of(match[1])})", markdown)
 
@@ -57,7 +60,7 @@ def notebook_page(notebook: Path) -> str:
     for cell in json.loads(notebook.read_text())["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            lines += [text, ""]
+            lines += [_NOTEBOOK.sub(r"](\1.md)", text), ""]
             continue
         lines += ["```python", text, "```", ""]
         for output in cell["outputs"]:
