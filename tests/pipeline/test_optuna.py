@@ -56,7 +56,7 @@ def test_what_cannot_be_searched_is_named(text: str) -> None:
 def _config(folder: Path, *task: str, objective: str | None = "robust_accuracy", **settings):
     own = {"_target_": "hydra_plugins.advsvm.sweepers.OptunaSweeper", "params": {}, "n_trials": 6}
     own |= {"direction": "maximize", "batch": 1, "startup": 3, "seed": 0} | settings
-    hydra = {"sweeper": own, "sweep": {"dir": str(folder)}, "overrides": {"task": list(task)}}
+    hydra = {"sweeper": own, "launcher": {}, "sweep": {"dir": str(folder)}, "overrides": {"task": list(task)}}
     return OmegaConf.create({"objective": objective, "hydra": hydra})
 
 
@@ -72,6 +72,10 @@ def _config(folder: Path, *task: str, objective: str | None = "robust_accuracy",
 def test_wrong_settings_are_told_before_the_first_trial(tmp_path: Path, changes: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
         OptunaSweeper.plan(_config(tmp_path, "model.C=interval(1,2)", **changes))
+    unwaiting = _config(tmp_path, "model.C=interval(1,2)")
+    unwaiting.hydra.launcher.wait = False
+    with pytest.raises(UserError, match="wait=false"):
+        OptunaSweeper.plan(unwaiting)
     with pytest.raises(UserError, match="nothing to search"):
         OptunaSweeper.plan(_config(tmp_path, "model=natural"))
 

@@ -71,6 +71,10 @@ class OptunaSweeper(Sweeper):
             raise UserError("hydra/sweeper=optuna: Optuna is not installed: pip install 'advsvm[optuna]'")
         if config.objective is None:
             raise UserError("hydra/sweeper=optuna: say what to optimise, such as objective=cv_score")
+        if not config.hydra.launcher.get("wait", True):
+            raise UserError(
+                "hydra.launcher.wait=false: Optuna must know how a job ended before it chooses the next one"
+            )
         if settings.direction not in DIRECTIONS:
             raise UserError(f"hydra.sweeper.direction: must be maximize or minimize; got {settings.direction}")
         for name, least in (("n_trials", 1), ("batch", 1), ("startup", 1), ("seed", 0)):
