@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 SERVER_STAMP := $(VENV)/.installed-server
+DOCS_STAMP := $(VENV)/.installed-docs
 PORT ?= 5000
 PYTEST := $(BIN)/python -m pytest
 # make test COVERAGE=1 also says how much of src/ the tests reach.
 COVERED := $(if $(COVERAGE),--cov=src --cov-report=term:skip-covered)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run ui test test-slow test-survival test-slurm test-server test-browser fuzz lint format wheel bench report data clean
+.PHONY: help setup run ui test test-slow test-survival test-slurm test-server test-browser fuzz lint format wheel docs bench report data clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -29,6 +30,10 @@ $(BENCH_STAMP): $(STAMP)
 
 $(SERVER_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[server]' 2>&1 | grep -v '^WARNING' || true
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]' 2>&1 | grep -v '^WARNING' || true
 	@touch $@
 
 setup: $(STAMP) ## make .venv
@@ -78,6 +83,11 @@ wheel: $(STAMP) ## build sdist and wheel, check them, run one experiment from th
 	@build/wheel-venv/bin/pip install -q --disable-pip-version-check dist/*.whl 2>&1 | grep -v '^WARNING' || true
 	@cd build/wheel-venv && bin/advsvm attack=fgsm tracking.folder=mlruns hydra.run.dir=outputs && bin/advsvm-report tracking.folder=mlruns output=reports
 	@rm -rf build/wheel-venv
+
+# Not with --quiet: mkdocs would then overlook the warnings that --strict is to fail on.
+docs: $(DOCS_STAMP) ## the documentation as a site in site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open site/index.html, or: $(BIN)/python -m mkdocs serve (the search needs a server)"
 
 bench: $(BENCH_STAMP) ## peers side by side; one JSON line each
 	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import shlex
 import shutil
@@ -118,29 +119,60 @@ def _table(dataset: str, jobs: list[tuple[Place, Outcome]]) -> Table:
     return table
 
 
+@dataclass(frozen=True)
+class Best:
+    """The job whose objective is best; the first of several that are equal."""
+
+    number: int
+    metric: str
+    value: float
+    overrides: list[str]
+    run_id: str | None
+
+    def __str__(self) -> str:
+        return f"best {self.metric} {self.value:.6g}: job {self.number + 1}, {' '.join(self.overrides)}"
+
+
+def best_job(sweep: Sweep, results: Sequence[Outcome]) -> Best | None:
+    """The best job by ``objective``; None where there is none to compare by."""
+    metric = sweep.cfg.objective
+    values = {
+        n: o.metrics[metric] for n, o in enumerate(results) if o.ok and math.isfinite(o.metrics.get(metric, math.nan))
+    }
+    if not values:
+        return None
+    number = (max if sweep.maximize else min)(values, key=lambda n: round(values[n], 9))
+    # What all jobs have in common is in the command; what this one has is the answer.
+    own = [o for o in sweep.jobs[number] if not all(o in job for job in sweep.jobs)] or sweep.jobs[number]
+    return Best(number, metric, values[number], own, results[number].run_id)
+
+
 def close(sweep: Sweep, arguments: list[str]) -> int:
     """Show and log the summary of a sweep; the exit code is 1 if a job failed."""
     results = outcomes(sweep)
     tables = sweep_tables(results)
     command = "python -m pipeline.run " + shlex.join(arguments)
-    _print(sweep, results, tables, command)
+    best = best_job(sweep, results)
+    _print(results, tables, command, best)
     store = open_store(sweep.cfg.tracking)
     stages = StageStore(stages_folder(sweep.cfg))
     runs.end_abandoned(store, stages)
     _print_links(sweep, store)
     # Held like a job's: a summary whose process is gone is put right by the next one to open the store.
     with stages.running(f"summary-{sweep.id}", {}):
-        _log(sweep, results, tables, store, command, stages.identity)
+        _log(sweep, results, tables, store, command, stages.identity, best)
     return 0 if all(outcome.ok for outcome in results) else 1
 
 
-def _print(sweep: Sweep, results: list[Outcome], tables: dict[str, Table], command: str) -> None:
+def _print(results: list[Outcome], tables: dict[str, Table], command: str, best: Best | None) -> None:
     out = console()
     _print_tables(out, tables)
     count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
     failures = [o for o in results if not o.ok]
     words = [f"{n} {status}" for status, n in count.items() if n] + ([f"{len(failures)} failed"] if failures else [])
     out.print(f"{len(results)} jobs: {', '.join(words)}", highlight=False)
+    if best is not None:
+        out.print(str(best), style="bold", markup=False, highlight=False, soft_wrap=True)
     for outcome in failures:
         job = " · ".join(str(outcome.labels[k]) for k in ("model", "attack", "dataset"))
         job += f" · seed {outcome.labels['seed']}"
@@ -190,7 +222,13 @@ def _print_links(sweep: Sweep, store: TrackingStore) -> None:
 
 
 def _log(
-    sweep: Sweep, results: list[Outcome], tables: dict[str, Table], store: TrackingStore, command: str, home: str
+    sweep: Sweep,
+    results: list[Outcome],
+    tables: dict[str, Table],
+    store: TrackingStore,
+    command: str,
+    home: str,
+    best: Best | None,
 ) -> None:
     """One summary run per sweep: a resumed sweep updates it, so that a table is never there twice."""
     client = store.client
@@ -200,6 +238,7 @@ def _log(
     failures = [o for o in results if not o.ok]
     # The page shows the first lines only: the table, then how it was made.
     note = [line for table in tables.values() for line in (table.title, "", table.markdown(), "", *table.notes, "")]
+    note += [] if best is None else [str(best), ""]
     note += [f"- failed: {o.labels}: {o.reason}" for o in failures] + ["", f"`{command}`"]
     tags = {
         "role": "summary",
@@ -212,6 +251,8 @@ def _log(
         "mlflow.note.content": "\n".join(note),
         "command": command,
     }
+    if best is not None:
+        tags |= {"best": " ".join(best.overrides), "best_run": best.run_id or ""}
     if found:
         run_id = found[0].info.run_id
         for key, value in tags.items():
@@ -222,6 +263,8 @@ def _log(
     arrange_sweep(client, store.experiment_id, sweep.id, dict.fromkeys(key for own in differing for key in own))
     client.log_metric(run_id, "jobs", len(results))
     client.log_metric(run_id, "jobs_failed", len(failures))
+    if best is not None:
+        client.log_metric(run_id, f"best_{best.metric}", best.value)
     folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
     try:
         write_files(folder, sweep, tables, results)

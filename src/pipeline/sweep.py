@@ -7,12 +7,14 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from hydra.experimental.callback import Callback
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from pipeline.errors import UserError
@@ -22,17 +24,24 @@ from pipeline.progress import console
 
 # What decides where a sweep runs and is kept, not what it computes: the same sweep may be resumed elsewhere.
 _NOT_IDENTITY = ("hydra", "tracking", "compute", "cache", "figures", "on_existing", "notes", "trusted")
+# … but what a sweeper searches does belong to it; how many trials it takes does not: more of them go on with the same.
+_IDENTITY = re.compile(r"\+*hydra\.sweeper\.(params|seed|direction|startup|batch)\b")
 _ID, _FOLDER, _JOBS = "ADVSVM_SWEEP_ID", "ADVSVM_SWEEP", "ADVSVM_SWEEP_JOBS"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A multirun as it was started: identity, folder, the overrides of every job, and the composed configuration."""
+    """A multirun: identity, folder, the overrides of every job, and the composed configuration.
+
+    A sweeper that decides as it goes adds its jobs as they come (:func:`add_jobs`).
+    """
 
     id: str
     folder: Path
     jobs: list[list[str]]
     cfg: DictConfig
+    maximize: bool = True
+    """What is wanted of ``cfg.objective``."""
 
 
 @dataclass
@@ -65,6 +74,9 @@ class SweepCallback(Callback):
         launcher = config.hydra.runtime.choices.get("hydra/launcher")
         if launcher != "basic":
             raise Refused from UserError(f"hydra/launcher={launcher} starts the jobs of a sweep: add -m")
+        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
+        if sweeper != "basic":
+            raise Refused from UserError(f"hydra/sweeper={sweeper} chooses the jobs of a sweep: add -m")
         _refuse_chdir(config)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -89,17 +101,18 @@ def _prepare(config: DictConfig) -> Sweep:
     from pipeline.validation import validate
 
     _hide_credentials(config)
-    cfg, jobs = _job_config(config), job_overrides(config)
-    if not jobs:
+    cfg, (jobs, count) = _job_config(config), _planned(config)
+    if not count:
         raise UserError("the sweep has no jobs: one of its settings has no values, such as seed=range(0)")
-    os.environ[_JOBS] = str(len(jobs))
+    os.environ[_JOBS] = str(count)
     # The first line: what follows takes seconds to import.
-    console().print(f"{len(jobs)} jobs in {config.hydra.sweep.dir}", markup=False, highlight=False, soft_wrap=True)
+    console().print(f"{count} jobs in {config.hydra.sweep.dir}", markup=False, highlight=False, soft_wrap=True)
     check_trusted(cfg, _given(config))
     validate(cfg)
     with no_space_as_user_error():
         open_store(cfg.tracking)
-    return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), jobs, cfg)
+    maximize = config.hydra.sweeper.get("direction", "maximize") == "maximize"
+    return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), jobs, cfg, maximize)
 
 
 def _refuse_chdir(config: DictConfig) -> None:
@@ -128,6 +141,21 @@ def _given(config: DictConfig) -> list[str]:
     return typed
 
 
+def _planned(config: DictConfig) -> tuple[list[list[str]], int]:
+    """The jobs that are known before the first one runs, and how many there will be."""
+    plan = getattr(get_class(config.hydra.sweeper._target_), "plan", None)
+    if plan is not None:
+        return [], plan(config)
+    jobs = job_overrides(config)
+    return jobs, len(jobs)
+
+
+def add_jobs(jobs: Sequence[Sequence[str]]) -> None:
+    """Called by a sweeper that decides as it goes, before it launches these jobs."""
+    if SESSION.sweep is not None:
+        SESSION.sweep.jobs.extend(list(job) for job in jobs)
+
+
 def job_overrides(config: DictConfig) -> list[list[str]]:
     """The overrides of every job of a multirun, in the order in which Hydra's basic sweeper numbers them."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -147,7 +175,7 @@ def name_sweep(arguments: list[str]) -> None:
     Both travel in the environment, so that jobs of every launcher know them.
     """
     named = [a for a in arguments if a not in ("-m", "--multirun")]
-    kept = sorted(a for a in named if re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY)
+    kept = sorted(a for a in named if _IDENTITY.match(a) or re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY)
     digest = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
     label = next((a.split("=", 1)[1] for a in kept if a.startswith("experiment=")), "sweep")
     os.environ[_ID] = f"{label}-{digest}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -13,35 +12,20 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fenced import blocks, numbers, printed, script, words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its language, the words after it, and its text."""
-
-    language: str
-    words: tuple[str, ...]
-    text: str
-
-
-def blocks() -> list[Block]:
-    """All fenced blocks of the tutorial in order."""
-    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", TUTORIAL.read_text(), re.M | re.S)
-    return [Block(language, tuple(words.split()), text) for language, words, text in found]
 
 
 def commands() -> list[tuple[str, str]]:
     """Shell lines with what is expected of them: ``works``, ``fails`` or ``server``."""
     return [
         (line, block.words[0] if block.words else "works")
-        for block in blocks()
+        for block in blocks(TUTORIAL)
         if block.language == "sh"
         for line in block.text.splitlines()
     ]
@@ -84,7 +68,7 @@ def test_tutorial_covers_the_tour() -> None:
 
 
 def test_every_block_is_run_or_compared() -> None:
-    assert {block.language for block in blocks()} == {"sh", "python", "text"}
+    assert {block.language for block in blocks(TUTORIAL)} == {"sh", "python", "text"}
     assert all(expected in ("works", "fails", "server") for _, expected in commands())
 
 
@@ -106,15 +90,13 @@ def test_every_shell_command_works(project: Path, environment: dict[str, str]) -
 @pytest.mark.timeout(600)
 def test_every_python_block_prints_what_the_tutorial_shows(project: Path, environment: dict[str, str]) -> None:
     """Runs after the shell commands: one block loads a model that they tracked."""
-    shown = blocks()
-    python = "\n".join(block.text for block in shown if block.language == "python")
-    script = project / "tutorial.py"
-    script.write_text(python)
+    shown = blocks(TUTORIAL)
+    file = project / "tutorial.py"
+    file.write_text(script(shown))
     answer = _shell("python tutorial.py", project, environment)
     assert answer.returncode == 0, answer.stderr
-    expected = "".join(block.text for block in shown if block.language == "text")
-    assert _rounded(answer.stdout) == pytest.approx(_rounded(expected), abs=2.5), answer.stdout
-    assert re.sub(r"[\d.]+", "#", answer.stdout) == re.sub(r"[\d.]+", "#", expected)
+    assert numbers(answer.stdout) == pytest.approx(numbers(printed(shown)), abs=2.5), answer.stdout
+    assert words(answer.stdout) == words(printed(shown))
 
 
 def _here(line: str) -> str:
@@ -160,10 +142,6 @@ def _process_group(line: str, folder: Path, environment: dict[str, str]) -> Iter
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=60)
-
-
-def _rounded(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
 def _free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -124,6 +125,45 @@ def test_ctrl_c_cancels_the_jobs_on_the_cluster(tmp_path: Path) -> None:
 
     wait_until(gone, 60, "the end of the array")
     wait_until(lambda: all(r["status"] != "RUNNING" for r in experiments(tmp_path)), 30, "the end of the runs")
+
+
+def test_submit_and_return_then_the_same_command_collects(tmp_path: Path) -> None:
+    quick = ("tune=none", "attack=fgsm", "evaluation.max_attacked=4", "figures=off", "checks=off")
+    later = "+hydra.launcher.additional_parameters.begin=now+1hour"
+    command = ("-m", "hydra/launcher=slurm", "hydra.launcher.wait=false", later, "seed=0,1", *quick)
+
+    def driver() -> tuple[int, str]:
+        process = start(*command, cwd=tmp_path)
+        output, _ = process.communicate(timeout=300)
+        return process.returncode, output
+
+    def ids() -> list[str]:
+        (note,) = (tmp_path / "multirun").glob("*/submitted-*.json")
+        return json.loads(note.read_text())["jobs"]
+
+    def queue(job: str, states: str = "all") -> str:
+        shown = subprocess.run(["squeue", "-h", "-t", states, "-j", job], capture_output=True, text=True)
+        return shown.stdout.strip()
+
+    code, output = driver()
+    assert code == 0, output
+    assert "2 jobs submitted to SLURM as" in output
+    assert "the same command later" in output
+    assert "no result" not in output
+    first, second = ids()
+    code, output = driver()
+    assert code == 0, output
+    assert f"0 of 2 jobs ended; still waiting or running: {first}, {second}" in output
+    assert experiments(tmp_path) == []
+    subprocess.run(["scontrol", "update", f"JobId={first.split('_')[0]}", "StartTime=now"], check=True)
+    wait_until(lambda: not queue(first.split("_")[0], "PENDING,RUNNING,COMPLETING"), 400, "the end of the jobs")
+    code, output = driver()
+    assert code == 0, output
+    assert "2 jobs: 2 finished" in output
+    assert table(output)
+    (summary,) = tracked(tmp_path, role="summary")
+    assert {run["tags"]["sweep"] for run in experiments(tmp_path)} == {summary["tags"]["sweep"]}
+    assert not list((tmp_path / "multirun").glob("*/submitted-*.json"))
 
 
 @pytest.mark.skipif("advsvm" not in os.environ.get("SLURM_CONF", ""), reason="not the cluster of scripts/slurm-up.sh")

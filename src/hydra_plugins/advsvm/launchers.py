@@ -6,6 +6,7 @@ first job that died, while others still run (submitit) or before they were start
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -117,7 +118,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
         from omegaconf import OmegaConf
 
-        settings = {name: value for name, value in self.params.items() if value is not None}
+        settings = {name: value for name, value in self.params.items() if value is not None and name != "wait"}
         start = {"folder": settings.pop("submitit_folder")}
         if "max_num_timeout" in settings:
             start[f"{self._EXECUTOR}_max_num_timeout"] = settings.pop("max_num_timeout")
@@ -151,7 +152,51 @@ class _PatientSubmitit(BaseSubmititLauncher):
 
 
 class PatientSlurm(_PatientSubmitit, SlurmLauncher):
-    """A SLURM cluster: one array of jobs."""
+    """A SLURM cluster: one array of jobs.
+
+    With ``wait: false`` the driver submits and returns. What it submitted stands in a file beside the sweep's folders,
+    by which the same command finds the jobs again: it says which still run, or makes the table of those that ended.
+    """
+
+    def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run all jobs; without waiting, submit them or collect what was submitted before."""
+        if self.params.get("wait", True):
+            return super().launch(job_overrides, initial_job_idx)
+        from pipeline import sweep
+        from pipeline.errors import UserError
+
+        self._check()
+        assert self.config is not None
+        started = sweep.SESSION.sweep
+        assert started is not None
+        if len(job_overrides) != len(started.jobs):
+            sweep.SESSION.sweep = None
+            raise UserError(
+                "hydra.launcher.wait=false submits all jobs at once: leave hydra.sweeper.max_batch_size out"
+            )
+        note = started.folder.parent / f"submitted-{started.id}.json"
+        if note.is_file():
+            sweep.SESSION.sweep = _collected(note, started)
+        else:
+            self._leave(job_overrides, note)
+            sweep.SESSION.sweep = None  # nothing to make a table of yet
+        return []
+
+    def _leave(self, job_overrides: Jobs, note: Path) -> None:
+        """Submit, and write down where the jobs are."""
+        assert self.config is not None
+        folder = Path(str(self.config.hydra.sweep.dir)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        calls = [
+            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
+            for number, overrides in enumerate(job_overrides)
+        ]
+        jobs: dict[int, Any] = {}
+        executor = self._executor()
+        self._submit(executor, calls, jobs)
+        ids = [jobs[number].job_id for number in range(len(calls))]
+        note.write_text(json.dumps({"folder": str(folder), "logs": str(executor.folder.absolute()), "jobs": ids}))
+        _say("the same command later says what still runs, or collects the table")
 
     def _check(self) -> None:
         from pipeline.errors import UserError
@@ -173,6 +218,24 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
         arrays = ", ".join(sorted({job.job_id.split("_")[0] for job in jobs.values()}))
         _say(f"{len(jobs)} jobs submitted to SLURM as {arrays}; logs below {Path(str(executor.folder)).parent}")
         return lambda: True
+
+
+def _collected(note: Path, started: Any) -> Any:
+    """The sweep that was submitted earlier, if all its jobs ended; otherwise None, and a line on those that did not."""
+    from dataclasses import replace
+
+    from submitit import SlurmJob
+
+    submitted = json.loads(note.read_text())
+    jobs: list[Any] = [SlurmJob(folder=submitted["logs"], job_id=job_id) for job_id in submitted["jobs"]]
+    left = [job.job_id for job in jobs if not job.done(force_check=True)]
+    if left:
+        _say(f"{len(jobs) - len(left)} of {len(jobs)} jobs ended; still waiting or running: {', '.join(left)}")
+        return None
+    for number, job in enumerate(jobs):
+        _result(number, job)  # notes how it died, where it did
+    note.unlink()
+    return replace(started, folder=Path(submitted["folder"]))
 
 
 class PatientLocal(_PatientSubmitit, LocalLauncher):

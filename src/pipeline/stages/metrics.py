@@ -108,7 +108,8 @@ def cost(run: RunView) -> dict[str, float]:
         "certify_seconds": run.certified.seconds,
         "attack_seconds": run.attacked.seconds,
     }
-    return seconds if run.tuned.cv_accuracy is None else seconds | {"cv_accuracy": run.tuned.cv_accuracy}
+    promised = {"cv_accuracy": run.tuned.cv_accuracy, "cv_score": run.tuned.cv_score}
+    return seconds | {name: value for name, value in promised.items() if value is not None}
 
 
 def training(run: RunView) -> dict[str, float]:

@@ -46,6 +46,11 @@ class Tuned:
         """Held-out accuracy of the chosen setting."""
         return None if self.best_row is None else float(self.table["mean_accuracy"][self.best_row])
 
+    @property
+    def cv_score(self) -> float | None:
+        """Held-out value of the metric that the grid chose by; folds of training rows only."""
+        return None if self.best_row is None else float(self.table[f"mean_{self.metric}"][self.best_row])
+
     def to_entry(self) -> Entry:
         """As a cache entry."""
         values = asdict(self)
