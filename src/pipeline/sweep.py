@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hydra._internal.utils import get_args_parser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, read_write
 
@@ -146,8 +147,12 @@ def name_sweep(arguments: list[str]) -> None:
 
     Both travel in the environment, so that jobs of every launcher know them.
     """
-    named = [a for a in arguments if a not in ("-m", "--multirun")]
-    kept = sorted(a for a in named if re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY)
+    flags, _ = get_args_parser().parse_known_args(arguments)
+    # --config-dir=conf is another configuration in another folder.
+    folder = flags.config_dir and Path(flags.config_dir).resolve()
+    files = {"--config-dir": folder, "--config-path": flags.config_path, "--config-name": flags.config_name}
+    named = [f"{flag}={value}" for flag, value in files.items() if value]
+    kept = sorted(named + [a for a in flags.overrides if re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY])
     digest = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
     label = next((a.split("=", 1)[1] for a in kept if a.startswith("experiment=")), "sweep")
     os.environ[_ID] = f"{label}-{digest}"
