@@ -101,7 +101,7 @@ def _wrong_type(text: str, cause: str) -> str | None:
 
 def _bad_syntax(text: str, cause: str) -> str | None:
     if "override_grammar" in text and "Error parsing" not in text:
-        given = text.split("See http")[0].split("^")[0].strip()
+        given = re.sub(r"^\w+Exception: ", "", text.split("See http")[0].split("^")[0].strip())
         return f"{' '.join(given.split())}: not understood; put quotes around the value, key='…'"
     match = re.search(r"Error parsing override '([^']*)'", text)
     return f"'{match[1]}' is not of the form key=value" if match else None
