@@ -162,6 +162,10 @@ def _check_flags(arguments: list[str]) -> None:
     flags = parser.parse_args(arguments)
     if flags.experimental_rerun is not None:  # unpickled, which is to run whatever is in it
         raise UserError("--experimental-rerun executes what its file says: give the command again instead")
+    if flags.resolve and not (flags.cfg or flags.help):
+        raise UserError("--resolve goes with --cfg or --help")
+    if sum(map(bool, (flags.run, flags.multirun, flags.cfg, flags.info, flags.shell_completion))) > 1:
+        raise UserError("give one of --run, --multirun, --cfg, --info and --shell-completion")
     if flags.shell_completion and not any(re.match(r"(install|uninstall|query)=", text) for text in flags.overrides):
         raise UserError("--shell-completion: say install=bash, uninstall=bash or query=bash")
 

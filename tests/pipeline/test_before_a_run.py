@@ -90,6 +90,8 @@ FLAGS = {
     ("-x",): "unrecognized arguments: -x",
     ("--config-dir",): "expected one argument",
     ("--cfg=x",): "invalid choice: 'x'",
+    ("--resolve",): "--resolve goes with --cfg",
+    ("-m", "--cfg=job"): "give one of --run, --multirun, --cfg",
     ("--shell-completion",): "--shell-completion: say install=bash",
     ("--shell-completion", "seed=1"): "--shell-completion: say install=bash",
 }
