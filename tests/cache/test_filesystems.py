@@ -67,6 +67,6 @@ def test_a_file_system_without_locks_is_refused_in_one_line(number, tmp_path, mo
         raise OSError(number, "no locks")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with pytest.raises(UserError, match="no file locks there; choose another tracking.folder"):
+    with pytest.raises(UserError, match=r"no file locks there; choose another tracking\.folder"):
         StageStore(tmp_path).lock("train", "k").acquire(timeout=0.1)
     assert isinstance(StageStore(tmp_path).lock("train", "k"), FileLock)

@@ -100,7 +100,7 @@ def cluster() -> Iterator[Cluster]:
         yield found
     finally:
         found.server.kill()
-        subprocess.run([*HEAD, str(SCRIPTS / "postgres-up.sh"), "--stop", str(folder / "postgres")], capture_output=True)
+        subprocess.run([*postgres[:-2], "--stop", str(folder / "postgres")], capture_output=True)
         subprocess.run([str(SCRIPTS / "cluster-up.sh"), "--stop", str(folder / "slurm")], capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -34,7 +34,7 @@ def test_a_file_that_cannot_be_read_is_one_line(text: str, message: str, tmp_pat
     schema.register()
     OmegaConf.register_new_resolver("cores", available_cores, replace=True)
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"), pytest.raises(Exception) as failure:  # noqa: PT011
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"), pytest.raises(Exception) as failure:
         compose("config", [f"hydra.searchpath=[file://{tmp_path}]", "experiment=theirs"])
     line = one_line(failure.value)
     assert re.search(message, line)
@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_read_is_one_line(text: str, message: str, tmp_pat
 def test_a_riddle_of_quotes_is_answered_without_the_grammar_s_exceptions(override: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    with pytest.raises(Exception) as failure:  # noqa: PT011
+    with pytest.raises(Exception) as failure:
         OverridesParser.create().parse_overrides([override])
     line = one_line(failure.value)
     assert override in line

@@ -32,7 +32,8 @@ class PassingLock(FileLock):
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
                 folder = Path(self.lock_file).parent
-                raise UserError(f"{folder}: no file locks there; choose another tracking.folder or cache.folder") from error
+                way = "choose another tracking.folder or cache.folder"
+                raise UserError(f"{folder}: no file locks there; {way}") from error
             raise
 
     def release(self, force: bool = False) -> Any:
