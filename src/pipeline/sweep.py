@@ -62,7 +62,10 @@ class SweepCallback(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called before Hydra writes the configuration of a single run down."""
-        _hide_credentials(config)
+        try:
+            _hide_credentials(config)
+        except Exception as error:
+            raise Refused from error
         launcher = config.hydra.runtime.choices.get("hydra/launcher")
         if launcher != "basic":
             raise Refused from UserError(f"hydra/launcher={launcher} starts the jobs of a sweep: add -m")
