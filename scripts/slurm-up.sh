@@ -165,7 +165,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
-SlurmdParameters=config_overrides
+${NODES:+SlurmdParameters=config_overrides}
 ${NODES:+SlurmdTimeout=100}
 KillWait=10
 MinJobAge=300

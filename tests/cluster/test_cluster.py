@@ -51,17 +51,22 @@ class Cluster:
         print(self.events[-1], flush=True)
 
     def runs(self) -> list[tuple[str, str, str]]:
-        """Signature, status and job of every experiment's run, from the database itself."""
+        """Signature, status and node of every experiment's run, from the database itself."""
         import psycopg
 
-        query = """select s.value, r.status, r.run_uuid from runs r
+        query = """select s.value, r.status, n.value from runs r
                    join tags s on s.run_uuid = r.run_uuid and s.key = 'run_signature'
+                   join tags n on n.run_uuid = r.run_uuid and n.key = 'slurm_node'
                    join tags k on k.run_uuid = r.run_uuid and k.key = 'role' and k.value = 'experiment'"""
         user, password, port = re.search(r"//(\w+):(\w+)@[\d.]+:(\d+)/", self.database).groups()  # type: ignore[union-attr]
         # Through its socket: the network of the head is not ours.
         where = {"host": str(self.folder / "postgres"), "port": port, "dbname": "mlflow"}
         with psycopg.connect(user=user, password=password, **where) as connection:
             return connection.execute(query).fetchall()
+
+    def runs_on(self, node: str) -> list[str]:
+        """Signatures of the runs that are RUNNING on a node."""
+        return [signature for signature, status, where in self.runs() if status == "RUNNING" and where == node]
 
     def kill_node(self, name: str) -> None:
         """As a power cut: every process of the host at once."""
@@ -112,6 +117,8 @@ class Story:
     first_code: int
     second: str
     second_code: int
+    left: list[str]
+    """Signatures of the runs that died with their node."""
     runs: list[tuple[str, str, str]]
 
 
@@ -130,9 +137,12 @@ def story(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
     there = ("hydra/launcher=slurm", "tracking=server", f"tracking.uri={cluster.server.uri}")
     driver = start(*SWEEP, *there, cwd=share, on=HEAD, **cluster.environment)
     try:
-        wait_until(lambda: _ended(share) >= 2 or driver.poll() is not None, 600, "the end of two jobs")
+        wait_until(lambda: _ended(share) >= 1, 600, "the end of a job")
+        # In the middle of a job: its run is there, and will not be ended by the job itself.
+        wait_until(lambda: cluster.runs_on("n1"), 600, "a run on n1")
         cluster.kill_node("n1")
-        cluster.say("n1 is dead")
+        left = cluster.runs_on("n1")
+        cluster.say(f"n1 is dead, {len(left)} run(s) of it are RUNNING")
         before = _ended(share)
         wait_until(lambda: _ended(share) > before or driver.poll() is not None, 600, "another job")
         cluster.server.kill()
@@ -154,7 +164,7 @@ def story(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
     again = start(*SWEEP, *there, cwd=share, on=HEAD, **cluster.environment)
     second, _ = again.communicate(timeout=2400)
     cluster.say("the second sweep ended: " + next((x for x in second.splitlines() if re.match(r"\d+ jobs: ", x)), "?"))
-    return Story(local, first, driver.returncode, second, again.returncode, cluster.runs())
+    return Story(local, first, driver.returncode, second, again.returncode, left, cluster.runs())
 
 
 def test_every_job_finished_or_is_reported(story: Story) -> None:
@@ -178,3 +188,5 @@ def test_every_job_finished_once_and_nothing_runs(story: Story) -> None:
     assert len(finished) == JOBS
     assert set(finished.values()) == {1}
     assert not [run for run in story.runs if run[1] == "RUNNING"]
+    for signature in story.left:  # the run that died with its node is put right, and its job ran elsewhere
+        assert (signature, "KILLED", "n1") in story.runs
