@@ -25,7 +25,7 @@ from pathlib import Path
 
 SECRET = "hunter2-fuzz"
 LIMIT = 120  # seconds a case may take
-QUICK = ["tune=none", "evaluation.max_attacked=3", "compute.threads=1", "figures=off", "evaluation.certify_seconds=1"]
+QUICK = ["tune=none", "dataset.max_train=40", "evaluation.max_attacked=3", "compute.threads=1", "figures=off", "evaluation.certify_seconds=1"]
 
 NUMBERS = ["0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296", "99999999999999999999",
            "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)", "range(2)", "½", "1 ", " 1"]  # fmt: skip
@@ -43,25 +43,32 @@ WORDY = ["dataset.name", "model.name", "attack.name", "notes", "tracking.experim
          "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model", "attack", "dataset", "tune", "tracking", "experiment",
          "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate"]  # fmt: skip
 CHOICES = {
-    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact"],
-    "attack": ["none", "fgsm", "pgd", "pgd_l2"],
+    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact", "natural_exact",
+              "fitted", "dnn_natural", "dnn_free"],
+    "attack": ["none", "fgsm", "pgd", "pgd_l2", "min_norm", "cw", "zoo", "hop_skip_jump", "auto", "suite"],
+    "dataset": ["digits", "digits_1v7"],
+    "tune": ["none", "none", "none", "accuracy", "certified", "robust"],
     "checks": ["off", "cheap"],
     "model/kernel": ["rbf", "laplacian"],
     "model/expansion": ["doubly_stochastic", "fixed_features", "support_vectors"],
     "on_existing": ["reuse", "rerun"],
     "strict": ["true", "false"],
     "surrogate": ["natural", "null"],
-}
+    "objective": ["robust_accuracy", "nonsense"],
+}  # fmt: skip
 FLAGS = ["-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir", "--config-dir=.",
-         "--config-name=x", "-x", "--", "=", "==1", "+", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
+         "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
 
 
 def command_line(rng: random.Random, folder: Path) -> list[str]:
     arguments = list(QUICK)
     for group in rng.sample(list(CHOICES), rng.randint(0, 3)):
+        arguments = [a for a in arguments if not a.startswith(f"{group}=")]
         arguments.append(f"{group}={rng.choice(CHOICES[group])}")
     if rng.random() < 0.35:
-        arguments += data_file(rng, folder)
+        arguments = [a for a in arguments if not a.startswith("dataset=")] + data_file(rng, folder)
+    if rng.random() < 0.08:
+        arguments += configuration(rng, folder)
     for _ in range(rng.choice([0, 1, 1, 2])):
         kind = rng.random()
         if kind < 0.45:
@@ -83,29 +90,89 @@ def data_file(rng: random.Random, folder: Path) -> list[str]:
     draw = np.random.default_rng(rng.randrange(2**32))
     rows = rng.choice([0, 1, 2, 5, 30, 30, 30])
     X, y = draw.random((rows, 16)), np.arange(rows) % 2
-    name = folder / rng.choice(["data", "a b", "ü", "100%", "a?b", "a#b"])
-    if rng.random() < 0.5:
+    name = rng.choice(["data", "a b", "ü", "100%", "a?b", "a#b", "a'b", "[a]", "a,b", "a=b", "-a", ".a", "🙂", "a$b", "x" * 200])
+    kind = rng.choice(["npz", "npz", "csv", "csv", "svmlight", "parquet"])
+    file = folder / f"{name}.{kind}{rng.choice(['.gz', '.bz2', '.xz']) if kind == 'svmlight' and rng.random() < 0.2 else ''}"
+    if kind == "npz":
         shape = rng.choice([(16,), (4, 4), (1, 4, 4), (4, 4, 1), (1, 2, 2, 4), (1, 1, 2, 2, 4)])
         X = X.reshape(rows, *shape).astype(rng.choice(["f4", "f8", "i8", "u1", "c8", "U5", "?"]))
         labels = rng.choice([y, y.astype("U3"), y * 2 - 1, y * 0, y + 0.5, np.arange(rows), y[:-1], y.reshape(-1, 1)])
-        file = name.with_suffix(".npz")
         np.savez(file, **rng.choice([{"X": X, "y": labels}, {"X": X}, {"a": X, "b": labels}, {}]))
-    else:
-        cells = [[rng.choice(["0", "0.5", "1", "1", "0.25", "", "x", "nan", "inf", "=1", '"', "1e999"]
-                             if rng.random() < 0.02 else ["0.1", "0.5", "0.9"]) for _ in range(4)] + [str(label)] for label in y]  # fmt: skip
+    elif kind == "csv":
+        cells = [[cell(rng) for _ in range(4)] + [rng.choice([str(label)] * 40 + ["", "nan", "=1"])] for label in y]
+        if rng.random() < 0.1 and cells:
+            rng.choice(cells).append("0.1")
         separator = rng.choice([",", ",", ",", ";", "\t"])
-        lines = [separator.join([*"abcd", "label"])] + [separator.join(row) for row in cells]
-        file = name.with_suffix(".csv")
-        file.write_text(rng.choice(["\n", "\r\n", "\n\n"]).join(lines))
+        header = rng.choice([[*"abcd", "label"]] * 3 + [["", *"bcd", "label"], [*"aacd", "label"], [*"ab\x1bd", "label"], ["label"]])
+        lines = [separator.join(header)] + [separator.join(row) for row in cells]
+        file.write_text(rng.choice(["", "", "", "\ufeff"]) + rng.choice(["\n", "\r\n", "\n\n"]).join(lines))
+    elif kind == "svmlight":
+        lines = [" ".join([str(label), *(f"{i}:{cell(rng)}" for i in sorted(rng.sample(range(1, 9), 4)))]) for label in y]
+        lines += rng.choice([[]] * 8 + [["1 0:0.5"], ["1 2:1 1:1"], ["1 999999999:1"], ["# comment"], ["1 qid:3 1:1"], ["x 1:1"], ["1 1:"]])
+        file.write_text("\n".join(lines))
+    else:
+        import pandas as pd
+
+        frame = pd.DataFrame(X[:, :4].astype(rng.choice(["f4", "f8", "object"])), columns=list("abcd")).assign(label=y)
+        frame.to_parquet(file)
+    damage(rng, file)
+    label = ["dataset.label=label"] if kind in ("csv", "parquet") and rng.random() < 0.7 else []
+    more = rng.choice([[]] * 6 + [["dataset.scale=minmax"], ["dataset.scale=standard"], ["dataset.box=data"], ["dataset.box=[0,1]"],
+                                  ["dataset.classes=all"], ["dataset.classes=[0,1]"], ["dataset.classes=[1,7]"], ["dataset.max_gb=1e-9"],
+                                  ["dataset.mutable=[a]"], ["dataset.monotone=[-a]"], ["dataset.image_shape=[4,4]"], ["dataset.label=a"],
+                                  ["dataset.image_shape=[3,3]"], ["dataset.box={a:[0,1]}"], ["dataset.sparse=true"],
+                                  ["dataset.test_fraction=0.999"], ["dataset.test_path=nowhere"]])  # fmt: skip
+    return [f"dataset={kind}", f"dataset.path={linked(rng, file)}", *label, *more]
+
+
+def cell(rng: random.Random) -> str:
+    odd = ["", "x", "nan", "inf", "=1", '"', "1e999", "1,5", "0x1", "-0", " 1 ", "½"]
+    return rng.choice(odd if rng.random() < 0.01 else ["0.1", "0.5", "0.9"])
+
+
+def damage(rng: random.Random, file: Path) -> None:
     if rng.random() < 0.25:
         content = bytearray(file.read_bytes())
         for _ in range(rng.choice([1, 20])):
             if content:
                 content[rng.randrange(len(content))] = rng.randrange(256)
         file.write_bytes(bytes(content[: rng.choice([len(content), len(content) // 2])]))
-    kind = file.suffix[1:]
-    label = ["dataset.label=label"] if kind == "csv" and rng.random() < 0.7 else []
-    return [f"dataset={kind}", f"dataset.path={file.name}", *label]
+
+
+def linked(rng: random.Random, file: Path) -> str:
+    """The file's name, or another way to it: a link, a link to a link, a loop, a link to nothing, a folder, a pipe."""
+    way = rng.choice(["name"] * 6 + ["link", "chain", "loop", "nothing", "folder", "absolute", "pipe", "unreadable"])
+    link = file.with_name(f"link{file.suffix}")
+    if way in ("link", "chain"):
+        link.symlink_to(file.name)
+    if way == "chain":
+        link.rename(other := file.with_name("other"))
+        link.symlink_to(other.name)
+    if way == "loop":
+        link.symlink_to(link.name)
+    if way == "nothing":
+        link.symlink_to("nowhere")
+    if way == "folder":
+        link.mkdir()
+    if way == "pipe":
+        os.mkfifo(link)
+    if way == "unreadable":
+        link.symlink_to("/proc/self/mem")
+    return str(file) if way == "absolute" else link.name if link.is_symlink() or link.exists() else file.name
+
+
+def configuration(rng: random.Random, folder: Path) -> list[str]:
+    """A folder of YAML files from somewhere else."""
+    (folder / "conf" / "experiment").mkdir(parents=True)
+    (folder / "conf" / "experiment" / "theirs.yaml").write_text("# @package _global_\n" + rng.choice([
+        "seed: 1", "seed: [", "seed: x", "- 1", "", "nonsense: 1", "model: {name: x}", "model: {_target_: os.mkdir, path: made}",
+        "model: {kernel: '${oc.create:{_target_: os.mkdir, path: made}}'}", "defaults: [nowhere]", "defaults: [{override /model: svc}]",
+        "hydra: {callbacks: {x: {_target_: os.mkdir, path: made}}}", "hydra: {job_logging: {filters: {x: {(): os.mkdir, path: made}}}}",
+        "hydra: {sweeper: {params: {seed: '0,1'}}}", "hydra: {mode: MULTIRUN}", "hydra: {run: {dir: /proc/x}}", "tracking: {folder: /proc/x}",
+        "\x00", "seed: &a [*a]", "trusted: [os]", "hydra: {overrides: {task: ['trusted=[os]']}}", "notes: \"\\x1b[31mx\"",
+        f"tracking: {{uri: 'http://ann:{SECRET}@127.0.0.1:9'}}",
+    ]))  # fmt: skip
+    return [rng.choice(["--config-dir=conf", "--config-dir=./conf/"]), "experiment=theirs"]
 
 
 def run(arguments: list[str], folder: Path) -> int:
@@ -167,8 +234,11 @@ def complaints(arguments: list[str], code: int, folder: Path) -> list[str]:
     if SECRET in out + err:
         found.append("the password is shown")
     for path in folder.rglob("*"):
-        if path.is_file() and path.name not in (".out", ".err", ".case") and SECRET.encode() in path.read_bytes():
+        ours = path.is_file() and not path.is_symlink() and path.name not in (".out", ".err", "theirs.yaml")
+        if ours and SECRET.encode() in path.read_bytes():
             found.append(f"the password is in {path.relative_to(folder)}")
+    if (folder / "made").exists():
+        found.append("code of a file was run")
     for database in folder.rglob("mlflow.db"):
         with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True) as connection:
             if connection.execute("select 1 from runs where status = 'RUNNING'").fetchone():
@@ -204,8 +274,8 @@ def main() -> int:
 
     import attacks  # noqa: F401
     import models  # noqa: F401
-    import pipeline.run  # noqa: F401
-    import pipeline.tracking.record
+    import pipeline.run
+    import pipeline.tracking.record  # noqa: F401
 
     torch.set_num_threads(1)
     counted: Counter[str] = Counter()

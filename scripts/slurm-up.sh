@@ -7,6 +7,9 @@
 #   stop:  scripts/slurm-down.sh [FOLDER]
 #
 # A cluster that answers already (SLURM_CONF or /etc/slurm) is used as it is and never touched.
+#
+# scripts/cluster-up.sh calls it for several hosts: ADVSVM_SLURM_ADDRESS is then that of the namespace it runs in, and
+# ADVSVM_SLURM_NODES lists the namespaces of the nodes, "NAME=ADDRESS …".
 set -euo pipefail
 
 say() { echo "slurm-up: $*" >&2; }
@@ -24,6 +27,8 @@ ROOT=${1:-${ADVSVM_SLURM:-/var/tmp/advsvm-slurm}}
 LOG=$ROOT/log
 mkdir -p "$ROOT"/{etc,state,spool,log,run,mysql,mysql-run}
 chmod 755 "$ROOT" "$ROOT"/{etc,state,spool,log,run}
+ADDRESS=${ADVSVM_SLURM_ADDRESS:-127.0.0.1}
+NODES=${ADVSVM_SLURM_NODES:-}
 SOCKET=$ROOT/mysql-run/mysql.sock
 MUNGE=$ROOT/run/munge.sock
 export SLURM_CONF=$ROOT/etc/slurm.conf
@@ -93,13 +98,28 @@ CREATE USER IF NOT EXISTS 'slurm'@'localhost';
 SET PASSWORD FOR 'slurm'@'localhost' = PASSWORD('$password');
 GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';
 SQL
+# --- the cluster
+communication=CommunicationParameters=NoInAddrAny
+# SLURM binds either to every address or to that of the machine's name. A UTS namespace gives the daemons a name of
+# their own, localhost, so that they are reached from this machine only; where that is forbidden they keep the name.
+if [ -n "$NODES" ]; then
+  # A network of its own: every address in it is ours.
+  host=head communication=
+  on_loopback() { unshare --uts sh -c 'hostname head && exec "$@"' sh "$@"; }
+elif unshare --uts true 2>/dev/null; then
+  host=localhost
+  on_loopback() { unshare --uts sh -c 'hostname localhost && exec "$@"' sh "$@"; }
+else
+  host=$(hostname -s)
+  on_loopback() { "$@"; }
+fi
 (umask 077; cat >"$ROOT/etc/slurmdbd.conf") <<CONF
 AuthType=auth/munge
 AuthInfo=socket=$MUNGE
-DbdHost=localhost
-DbdAddr=127.0.0.1
+DbdHost=$host
+DbdAddr=$ADDRESS
 DbdPort=16819
-CommunicationParameters=NoInAddrAny
+$communication
 SlurmUser=root
 PidFile=$ROOT/run/slurmdbd.pid
 LogFile=$LOG/slurmdbd.log
@@ -110,40 +130,33 @@ StoragePass=$password
 StorageLoc=slurm_acct_db
 CONF
 
-# --- the cluster
-# SLURM binds either to every address or to that of the machine's name. A UTS namespace gives the daemons a name of
-# their own, localhost, so that they are reached from this machine only; where that is forbidden they keep the name.
-if unshare --uts true 2>/dev/null; then
-  host=localhost
-  on_loopback() { unshare --uts sh -c 'hostname localhost && exec "$@"' sh "$@"; }
-else
-  host=$(hostname -s)
-  on_loopback() { "$@"; }
+cpus=$(nproc) per_node='' nodes="$host=$ADDRESS"
+if [ -n "$NODES" ]; then
+  cpus=1 per_node=-%n nodes=$NODES
 fi
-cpus=$(nproc)
 memory=$(($(awk '/MemTotal/{print $2}' /proc/meminfo) / 1024 - 512))
 cat >"$SLURM_CONF" <<CONF
 ClusterName=advsvm
-SlurmctldHost=$host(127.0.0.1)
+SlurmctldHost=$host($ADDRESS)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$MUNGE
 CredType=cred/munge
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+${communication:+$communication,NoCtldInAddrAny}
 StateSaveLocation=$ROOT/state
-SlurmdSpoolDir=$ROOT/spool
+SlurmdSpoolDir=$ROOT/spool/%n
 SlurmctldPidFile=$ROOT/run/slurmctld.pid
-SlurmdPidFile=$ROOT/run/slurmd.pid
+SlurmdPidFile=$ROOT/run/slurmd$per_node.pid
 SlurmctldLogFile=$LOG/slurmctld.log
-SlurmdLogFile=$LOG/slurmd.log
+SlurmdLogFile=$LOG/slurmd$per_node.log
 SlurmctldPort=16817
 SlurmdPort=16818
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
+AccountingStorageHost=$ADDRESS
 AccountingStoragePort=16819
 AccountingStoragePass=$MUNGE
 MpiDefault=none
@@ -152,11 +165,15 @@ SchedulerParameters=sched_interval=1,bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
+${NODES:+SlurmdParameters=config_overrides}
+${NODES:+SlurmdTimeout=100}
 KillWait=10
 MinJobAge=300
 MailProg=/bin/true
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=$memory State=UNKNOWN
-PartitionName=debug Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+$(for node in $nodes; do
+  echo "NodeName=${node%=*} NodeAddr=${node#*=} NodeHostname=${node%=*} CPUs=$cpus RealMemory=$memory State=UNKNOWN"
+done)
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 CONF
 # libmariadb looks for its own default socket unless told.
 export MYSQL_UNIX_PORT=$SOCKET
@@ -164,8 +181,17 @@ running slurmdbd || on_loopback slurmdbd
 wait_for slurmdbd sacctmgr -n list cluster
 [ -n "$(sacctmgr -n list cluster cluster=advsvm format=cluster)" ] || sacctmgr -i add cluster advsvm >/dev/null
 running slurmctld || on_loopback slurmctld
-running slurmd || on_loopback slurmd
-ready() { sinfo -h -o %T | grep -qE 'idle|mixed|allocated'; }
+if [ -z "$NODES" ]; then
+  running slurmd || on_loopback slurmd
+else
+  for node in $NODES; do
+    name=${node%=*}
+    [ -z "$(ip netns pids "advsvm-$name")" ] || continue
+    # Not "ip netns exec": it hides /sys/fs/cgroup, which slurmd looks for.
+    nsenter --net="/run/netns/advsvm-$name" unshare --uts sh -c 'hostname "$1" && exec slurmd -N "$1"' sh "$name"
+  done
+fi
+ready() { [ "$(sinfo -h -N -o %T | grep -cE 'idle|mixed|allocated')" = "$(wc -w <<<"$nodes")" ]; }
 wait_for "the node" ready
 say "$(sinfo -h -o '%P %D node, %c cpus, %T')"
 echo "export SLURM_CONF=$SLURM_CONF"

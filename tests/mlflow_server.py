@@ -27,16 +27,19 @@ class Server:
     artifacts: Path
     port: int
     process: subprocess.Popen | None = None
+    host: str = "127.0.0.1"
+    on: tuple[str, ...] = ()
+    """The command in front of its own that puts it on another host."""
 
     @property
     def uri(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         log = self.artifacts.parent / "server.log"
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port),
+                *self.on, sys.executable, "-m", "mlflow", "server", "--host", self.host, "--port", str(self.port),
                 "--artifacts-destination", str(self.artifacts), "--workers", "2",
             ],
             # In the environment: a command line, and the password in it, can be read by everybody on the machine.
@@ -45,14 +48,23 @@ class Server:
         )  # fmt: skip
         limit = time.monotonic() + 180
         while time.monotonic() < limit:
-            try:
-                urllib.request.urlopen(f"{self.uri}/ajax-api/2.0/mlflow/experiments/search?max_results=1", timeout=8)
+            if self._answers():
                 return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.2)
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.2)
         raise AssertionError(f"the server did not start:\n{log.read_text()[-2000:]}")
+
+    def _answers(self) -> bool:
+        address = f"{self.uri}/ajax-api/2.0/mlflow/experiments/search?max_results=1"
+        if self.on:
+            asked = f"import urllib.request; urllib.request.urlopen({address!r}, timeout=8)"
+            return subprocess.run([*self.on, sys.executable, "-c", asked], capture_output=True).returncode == 0
+        try:
+            urllib.request.urlopen(address, timeout=8)
+        except OSError:
+            return False
+        return True
 
     def kill(self) -> None:
         """As a machine that goes down: at once, with all its workers."""

@@ -15,10 +15,12 @@ from typing import Any
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL"))}
 
 
-def start(*arguments: str, cwd: Path, module: str = "pipeline.run", **env: str) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, cwd: Path, module: str = "pipeline.run", on: tuple[str, ...] = (), **env: str
+) -> subprocess.Popen[str]:
     """Start the command line in a session of its own, so that a test may kill it and all its children."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [*on, sys.executable, "-m", module, *arguments],
         cwd=cwd,
         env=ENVIRONMENT | env,
         stdout=subprocess.PIPE,

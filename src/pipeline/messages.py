@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from pipeline.errors import UserError
 from pipeline.labels import visible
@@ -23,6 +25,12 @@ def one_line(error: BaseException) -> str:
 def _words(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, YAMLError):
+        return _not_yaml(error)
+    if isinstance(error, RecursionError):
+        return "the configuration refers to itself without end"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
     text = str(error).strip()
     cause = str(error.__cause__ or "").strip()
     for rule in (
@@ -33,14 +41,24 @@ def _words(error: BaseException) -> str:
         _wrong_type,
         _bad_syntax,
         _unmergeable,
+        _unfit_file,
         _no_reference,
     ):
         line = rule(text, cause)
         if line:
             return line
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not understood; put quotes around the value, key='…'"
     words = " ".join(text.split())
     # What Hydra says is about the command line; the name of any other exception helps to find where it came from.
     return words if words and isinstance(error, (HydraException, OmegaConfBaseException)) else _named(error, words)
+
+
+def _not_yaml(error: YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"{mark.name}, line {mark.line + 1}: not YAML ({getattr(error, 'problem', None) or 'unreadable'})"
+    return f"{getattr(error, 'name', 'a configuration file')}: not YAML ({getattr(error, 'reason', error)})"
 
 
 def _named(error: BaseException, words: str) -> str:
@@ -69,6 +87,11 @@ def _unknown_choice(text: str, cause: str) -> str | None:
 def _unknown_group(text: str, cause: str) -> str | None:
     match = re.search(r"Could not override '([^']+)'.\s*No match in the defaults list", text)
     return f"{match[1]}: no such group; python -m pipeline.run --help lists them" if match else None
+
+
+def _unfit_file(text: str, cause: str) -> str | None:
+    match = re.match(r"In '([^']+)': \w+ raised while composing config:\s*(.*?)(?:\s+full_key:|\Z)", text, re.S)
+    return f"{match[1]}: {match[2]}" if match else None
 
 
 def _no_reference(text: str, cause: str) -> str | None:
@@ -100,9 +123,6 @@ def _wrong_type(text: str, cause: str) -> str | None:
 
 
 def _bad_syntax(text: str, cause: str) -> str | None:
-    if "override_grammar" in text and "Error parsing" not in text:
-        given = text.split("See http")[0].split("^")[0].strip()
-        return f"{' '.join(given.split())}: not understood; put quotes around the value, key='…'"
     match = re.search(r"Error parsing override '([^']*)'", text)
     return f"'{match[1]}' is not of the form key=value" if match else None
 

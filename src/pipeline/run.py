@@ -8,10 +8,12 @@ import os
 import re
 import sys
 import warnings
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.utils import get_class
@@ -28,13 +30,18 @@ from pipeline.messages import one_line
 from pipeline.paths import conf_dir
 from pipeline.tracking.credentials import without_credentials
 from pipeline.tracking.view import how_to_open
+from pipeline.trust import guard_compositions
 
 log = logging.getLogger(__name__)
 
 # Our presets have the names of the launchers' own schemas on purpose: they are checked against them.
 warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
+# Here and not in main(): jobs in other processes import this module to find their task.
+guard_compositions()
+
 _FULL_ERROR = "HYDRA_FULL_ERROR"
+_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
 # Set by main() so that jobs in other processes know whether the user wants tracebacks.
 _WANTS_TRACEBACK = "ADVSVM_FULL_ERROR"
 
@@ -92,7 +99,7 @@ def main() -> None:
     try:
         # A password leaves the command line before Hydra writes it into a folder or MLflow into an error message.
         sys.argv[1:] = [without_credentials(argument) for argument in as_hydra_reads(sys.argv[1:])]
-        _refuse_rerun(sys.argv[1:])
+        _check_flags(sys.argv[1:])
     except UserError as error:
         sys.exit(f"error: {error}")
     wants_traceback = os.environ.get(_FULL_ERROR) == "1"
@@ -144,20 +151,40 @@ def _close_sweep(started: sweep.Sweep) -> int:
         return 1
 
 
-def _refuse_rerun(arguments: list[str]) -> None:
-    """Hydra would unpickle the file, which is to run whatever is in it; argparse takes abbreviations, too."""
-    if any(re.match(r"--e\w*(-\w*)?(=|$)", argument) for argument in arguments):
+def _check_flags(arguments: list[str]) -> None:
+    """Refuse in one line what Hydra's own options would answer with their usage, or with running a file."""
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}; python -m pipeline.run --help lists what there is")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    flags = parser.parse_args(arguments)
+    if flags.experimental_rerun is not None:  # unpickled, which is to run whatever is in it
         raise UserError("--experimental-rerun executes what its file says: give the command again instead")
+    if flags.resolve and not (flags.cfg or flags.help):
+        raise UserError("--resolve goes with --cfg or --help")
+    if sum(map(bool, (flags.run, flags.multirun, flags.cfg, flags.info, flags.shell_completion))) > 1:
+        raise UserError("give one of --run, --multirun, --cfg, --info and --shell-completion")
+    if flags.shell_completion and not any(re.match(r"(install|uninstall|query)=", text) for text in flags.overrides):
+        raise UserError("--shell-completion: say install=bash, uninstall=bash or query=bash")
 
 
 def as_hydra_reads(arguments: list[str]) -> list[str]:
     """The command line in Hydra's grammar.
 
-    ``-m`` may stand anywhere, groups may be written as settings, and values need no quotes around ``~`` and letters
-    beyond ASCII, as Hydra wants them.
+    ``-m`` and other flags may stand anywhere, groups may be written as settings, and values need no quotes around ``~``
+    and letters beyond ASCII, as Hydra wants them.
     """
-    flags = [a for a in arguments if a in ("-m", "--multirun")]
-    return flags[:1] + [_quoted(_as_group(a)) for a in arguments if a not in ("-m", "--multirun")]
+    flags, settings, rest = [], [], iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            settings.append(_quoted(_as_group(argument)))
+        elif argument not in flags:
+            flags.append(argument)
+            if argument in _WITH_VALUE:
+                flags += islice(rest, 1)
+    return flags + settings
 
 
 def _as_group(argument: str) -> str:

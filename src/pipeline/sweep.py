@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hydra._internal.utils import get_args_parser
 from hydra.experimental.callback import Callback
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, read_write
@@ -70,7 +71,10 @@ class SweepCallback(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called before Hydra writes the configuration of a single run down."""
-        _hide_credentials(config)
+        try:
+            _hide_credentials(config)
+        except Exception as error:
+            raise Refused from error
         launcher = config.hydra.runtime.choices.get("hydra/launcher")
         if launcher != "basic":
             raise Refused from UserError(f"hydra/launcher={launcher} starts the jobs of a sweep: add -m")
@@ -174,8 +178,15 @@ def name_sweep(arguments: list[str]) -> None:
 
     Both travel in the environment, so that jobs of every launcher know them.
     """
-    named = [a for a in arguments if a not in ("-m", "--multirun")]
-    kept = sorted(a for a in named if _IDENTITY.match(a) or re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY)
+    flags, _ = get_args_parser().parse_known_args(arguments)
+    # --config-dir=conf is another configuration in another folder.
+    folder = flags.config_dir and Path(flags.config_dir).resolve()
+    files = {"--config-dir": folder, "--config-path": flags.config_path, "--config-name": flags.config_name}
+    named = [f"{flag}={value}" for flag, value in files.items() if value]
+    given = (
+        a for a in flags.overrides if _IDENTITY.match(a) or re.split(r"[=./]", a.lstrip("+~"))[0] not in _NOT_IDENTITY
+    )
+    kept = sorted([*named, *given])
     digest = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
     label = next((a.split("=", 1)[1] for a in kept if a.startswith("experiment=")), "sweep")
     os.environ[_ID] = f"{label}-{digest}"

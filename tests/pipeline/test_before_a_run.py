@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.cores import available_cores
 from pipeline.errors import UserError
-from pipeline.run import as_hydra_reads
+from pipeline.run import as_hydra_reads, main
 from pipeline.validation import check_groups, check_rows, validate
 from runs import tracked
 
@@ -70,6 +70,7 @@ COMMANDS = {
     ("--exp=x.pickle",): "--experimental-rerun executes what its file says",
     ("-m", "seed=range(0)"): "the sweep has no jobs",
     ("attack=null",): "attack=null: choose one",
+    ("attack._target_=🙂",): "attack: No module named '🙂'",
     ("dataset.max_train=6",): "tune.folds=5: class",
     ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
     ("-m", "tune.metric=${nope}"): "tune.metric: ${nope} names no setting",
@@ -85,12 +86,37 @@ def test_a_command_is_refused_in_one_line_without_a_run(run_cli, tmp_path, argum
     assert not tracked(tmp_path)
 
 
+FLAGS = {
+    ("-x",): "unrecognized arguments: -x",
+    ("--config-dir",): "expected one argument",
+    ("--cfg=x",): "invalid choice: 'x'",
+    ("--resolve",): "--resolve goes with --cfg",
+    ("-m", "--cfg=job"): "give one of --run, --multirun, --cfg",
+    ("--shell-completion",): "--shell-completion: say install=bash",
+    ("--shell-completion", "seed=1"): "--shell-completion: say install=bash",
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), FLAGS.items(), ids=" ".join)
+def test_a_flag_is_refused_in_one_line(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr("sys.argv", ["pipeline.run", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert str(end.value).startswith("error: ")
+    assert message in str(end.value)
+    assert "\n" not in str(end.value)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_the_command_line_is_taken_as_people_write_it(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ann")
     written = ["attack=pgd", "-m", "surrogate=natural", "dataset.path=~/Übung.npz", "notes=für alle", "seed=0,1"]
     assert as_hydra_reads(written) == [
         "-m", "attack=pgd", "model@surrogate=natural", "dataset.path='/home/ann/Übung.npz'", "notes='für alle'",
         "seed=0,1",
+    ]  # fmt: skip
+    assert as_hydra_reads(["seed=0,1", "--config-dir", "conf", "-m", "notes=a", "--multirun", "-m", "--cfg=job"]) == [
+        "--config-dir", "conf", "-m", "--multirun", "--cfg=job", "seed=0,1", "notes=a",
     ]  # fmt: skip
     assert as_hydra_reads(["surrogate=null", "model.kernel=rbf", "notes='ü'"]) == [
         "surrogate=null",

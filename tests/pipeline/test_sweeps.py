@@ -113,6 +113,16 @@ def test_the_same_command_is_the_same_sweep_and_another_configuration_folder_ano
     assert len({one, *folders}) == 3
 
 
+def test_a_relative_configuration_folder_is_the_one_it_stands_for(monkeypatch, tmp_path):
+    found = set()
+    for name in ("one", "two"):
+        (tmp_path / name / "conf").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        ways = (["--config-dir=conf"], ["--config-dir", "conf"], ["-cd", str(tmp_path / name / "conf")])
+        found |= {(name, _identity(monkeypatch, "-m", *way, "seed=0,1")) for way in ways}
+    assert len(found) == len({identity for _, identity in found}) == 2
+
+
 def test_a_sweep_without_jobs_is_an_error(run_cli, tmp_path):
     done = run_cli("-m", "seed=range(0)", *QUICK)
     assert done.returncode == 1

@@ -38,6 +38,13 @@ def test_a_password_is_masked() -> None:
 
 
 @pytest.mark.usefixtures("clean_environment")
+def test_what_is_no_address_is_refused_without_its_password() -> None:
+    for function in (masked, take_credentials):
+        with pytest.raises(UserError, match=r"^tracking\.uri=http://\*\*\*@\[x: not an address") as refusal:
+            function("http://ann:hunter2@[x")
+        assert "hunter2" not in str(refusal.value)
+
+
 def test_credentials_move_from_the_address_to_mlflow_s_variables() -> None:
     assert take_credentials("http://ann:p%40ss@host:5000/x?y=1") == "http://host:5000/x?y=1"
     assert os.environ["MLFLOW_TRACKING_USERNAME"] == "ann"

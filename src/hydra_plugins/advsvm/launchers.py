@@ -199,6 +199,9 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
         _say("the same command later says what still runs, or collects the table")
 
     def _check(self) -> None:
+        from omegaconf import OmegaConf
+
+        from pipeline.cache.locks import check_locks_are_shared
         from pipeline.errors import UserError
 
         for command, why in (("sbatch", "submits jobs"), ("sacct", "tells how a job ended; it needs accounting")):
@@ -207,6 +210,11 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
                     f"hydra/launcher=slurm: no {command} on this machine ({why}); "
                     "hydra/launcher=submitit_local is a dry run without a cluster"
                 )
+        assert self.config is not None
+        for setting in ("tracking.folder", "cache.folder"):
+            folder = OmegaConf.select(self.config, setting)
+            if folder:
+                check_locks_are_shared(setting, folder)
 
     def _refresh(self, jobs: dict[int, Any]) -> None:
         for job in list(jobs.values())[:1]:  # one question covers them all

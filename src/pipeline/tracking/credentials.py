@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from pipeline.errors import UserError
 
@@ -13,9 +13,17 @@ USERNAME, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)((?:(?!://)[^\s'\"@])*(?:@(?:(?!://)[^\s'\"@])*)*)@")
 
 
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        shown = _ADDRESS.sub(r"\1***@", uri)
+        raise UserError(f"tracking.uri={shown}: not an address; write http://HOST:PORT") from None
+
+
 def masked(uri: str) -> str:
     """The address without its password, for logs and tags."""
-    parts = urlsplit(uri)
+    parts = _split(uri)
     if parts.password is None:
         return uri
     host = parts.netloc.rsplit("@", 1)[1]
@@ -27,7 +35,7 @@ def take_credentials(uri: str) -> str:
 
     MLflow quotes the address in its error messages; there it must not hold a secret.
     """
-    parts = urlsplit(uri)
+    parts = _split(uri)
     if parts.username is None and parts.password is None:
         return uri
     for variable, value in ((USERNAME, parts.username), (PASSWORD, parts.password)):

@@ -159,7 +159,10 @@ def probe(uri: str) -> None:
     try:
         code = pool.submit(ask).result(_PROBE_LIMIT)
     except (requests.RequestException, TimeoutError) as error:
-        reason = type(error).__name__
+        late = isinstance(error, (requests.Timeout, TimeoutError))
+        reason = (
+            "it took too long" if late else "no connection" if isinstance(error, requests.ConnectionError) else error
+        )
         raise UserError(f"tracking.uri: no MLflow server answers at {masked(uri)} ({reason})") from None
     finally:
         pool.shutdown(wait=False)
