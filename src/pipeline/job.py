@@ -127,7 +127,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
     from pipeline.cache import StageStore
     from pipeline.stages.experiment import Experiment
     from pipeline.tracking import runs
-    from pipeline.tracking.bundle import RunBundle
+    from pipeline.tracking.bundle import RunBundle, register_model
     from pipeline.tracking.record import identity_tags
 
     stages = StageStore(stages_folder(cfg))
@@ -140,6 +140,8 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
             if finished is not None:
                 if sweep:
                     runs.join(store, finished, sweep)
+                if cfg.tracking.register:
+                    register_model(store, finished.id, cfg.tracking.register)
                 return _reuse(cfg, finished)
         runs.end_dead(store, signature, stages)
         tags = identity_tags(cfg, signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
@@ -210,7 +212,7 @@ def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | 
     from pipeline.tracking import runs
     from pipeline.tracking.bundle import pending
 
-    if cfg.tracking.uri or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
+    if cfg.tracking.uri or cfg.tracking.register or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
         return None
     database, signature = Path(cfg.tracking.folder) / "mlflow.db", Experiment.of(cfg, fingerprint).signature
     finished = runs.look_up(database, cfg.tracking.experiment, signature, _is_curve)

@@ -37,6 +37,8 @@ def validate(cfg: DictConfig) -> None:
         raise UserError(f"{missing[0]} has no value: give one on the command line, {missing[0]}=…")
     if cfg.tracking.name == "server" and not cfg.tracking.uri:
         raise UserError("tracking.uri has no value: tracking=server needs the address, tracking.uri=http://…")
+    if cfg.tracking.register is not None and not re.fullmatch(r"\w[\w .-]{0,99}", cfg.tracking.register):
+        raise UserError(f"tracking.register: {cfg.tracking.register!r} must be letters, digits, spaces and . _ - only")
     if cfg.figures not in ("auto", "off"):
         from pipeline.figures.registry import load
 

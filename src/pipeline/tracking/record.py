@@ -47,6 +47,7 @@ def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[st
 def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list[str]) -> None:
     """Fill and write the bundle of a finished experiment."""
     from models import save
+    from pipeline.tracking.flavor import deploy
 
     bundle.params = flat_params(cfg, results)
     bundle.metrics = _metrics(results.evaluated)
@@ -61,12 +62,14 @@ def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list
     _write_files(cfg, results, bundle.artifacts, overrides)
     run_figure.draw(bundle.artifacts / "figures", cfg, results, which=cfg.figures)
     save(results.trained.model, bundle.model)
+    bundle.register = cfg.tracking.register
+    bundle.deployment = asdict(deploy(results.trained.model, results.data, bundle.model))
     bundle.write()
 
 
 def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
     """The resolved configuration, flat; what tuning and the data chose (C, step, width) is what was trained with."""
-    hidden = ("tracking.uri", "tracking.folder", "cache.folder")
+    hidden = ("tracking.uri", "tracking.folder", "tracking.register", "cache.folder")
     params = {key: value for key, value in flat(cfg).items() if key not in hidden}
     known, model = results.evaluated.verdicts, results.trained.model
     params |= {
