@@ -44,8 +44,8 @@ def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
         return model
     if not callable(getattr(model, "for_classes", None)):
         raise UserError(
-            f"model={node.name}: it tells two classes apart, the data have {data.n_classes}; use model=svc, "
-            "model=fitted or a scikit-learn classifier, or choose two with dataset.classes=[A,B]"
+            f"model={node.name}: it tells two classes apart, the data have {data.n_classes}; give it for_classes, "
+            "use another model, or choose two with dataset.classes=[A,B]"
         )
     return model.for_classes(data.n_classes)
 
