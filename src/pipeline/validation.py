@@ -19,7 +19,8 @@ from pipeline.errors import UserError
 from pipeline.paths import check_writable
 from pipeline.schema import NOT_SETTINGS
 from pipeline.stages.axes import AXES, axis_path
-from pipeline.stages.build import build, takes
+from pipeline.stages.build import LABELS, build, takes
+from pipeline.stages.units import check_units
 
 _COMPARISONS = {
     "gt": (lambda value, limit: value > limit, "greater than"),
@@ -46,6 +47,7 @@ def validate(cfg: DictConfig) -> None:
     for path, value, limits in _settings(cfg, ""):
         _check(path, value, limits)
     _check_tuning(cfg.tune)
+    check_units(cfg)
     if cfg.evaluation.convergence and importlib.util.find_spec("cvxpy") is None:
         raise UserError("evaluation.convergence needs cvxpy: pip install 'advsvm[convergence]'")
     from pipeline.data import check_settings
@@ -108,7 +110,8 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     arguments = SOURCES.arguments(str(node._target_)) if "_target_" in node else None
     if arguments is None:
         return {}
-    unknown = [str(key) for key in node if key not in {"_target_", "name", *arguments} or key in NOT_SETTINGS]
+    known = LABELS if path.startswith("attack.") else ("name",)
+    unknown = [str(key) for key in node if key not in {"_target_", *known, *arguments} or key in NOT_SETTINGS]
     if unknown:
         kind = str(node._target_).rsplit(".", 1)[-1]
         hint = did_you_mean(unknown[0], arguments)

@@ -74,7 +74,8 @@ def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
     known, model = results.evaluated.verdicts, results.trained.model
     params |= {
         "threat.norm": known.norm,
-        "threat.epsilon": str(known.epsilon),
+        "threat.epsilon": str(known.epsilon if known.raw is None else known.raw),
+        "threat.units": "scaled" if known.raw is None else "raw",
         "threat.attacked": str(known.attacked),
     }
     axes = tuned_axes(cfg)
@@ -109,7 +110,7 @@ def describe_run(cfg: DictConfig, results: Results) -> str:
     lines = [
         f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{attack_label(cfg)}**, seed {cfg.seed}",
         "",
-        f"| clean | certified within {known.threat}{cap} | attacked within {known.threat}{cap} | undecided "
+        f"| clean | certified within {known.shown}{cap} | attacked within {known.shown}{cap} | undecided "
         "| clean, same points | attacked points |",
         "|---|---|---|---|---|---|",
         f"| {m['clean_accuracy']:.2%} | {m['certified_accuracy']:.2%} | {attacked} "
