@@ -68,6 +68,8 @@ def test_the_cell_of_the_file_is_attacked_and_certified_as_in_the_file(table, tm
     assert np.mean(known.certified == certified) > 0.9
     assert np.mean(known.broken == broken) > 0.9
     assert not [check for check in results.evaluated.checks if check.status == "fail"]
+    # What is certified holds no L2 ball larger than the narrowest side of the cell.
+    assert known.l2_inside == pytest.approx(epsilon / data.scaler.scale.max())
     # And the reader is told.
     assert known.shown == "L∞ 0.05 in raw units"
     assert "certified within L∞ 0.05 in raw units" in describe_run(cfg, results)

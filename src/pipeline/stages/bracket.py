@@ -41,6 +41,13 @@ class Verdicts:
     raw: float | None = None  # the radius in the units of the file, where attack.units says so
     stopped: bool = False  # whether evaluation.certify_seconds ended the proofs: then undecided depends on the machine
 
+    ball: float | None = None  # radius of the L2 balls in what is certified, where that is not epsilon
+
+    @property
+    def l2_inside(self) -> float:
+        """Radius of an L2 ball around every certified row that the certificate covers, too (inside the box)."""
+        return self.epsilon if self.ball is None else self.ball
+
     @property
     def undecided(self) -> np.ndarray:
         """Neither proved robust nor broken."""
@@ -115,8 +122,18 @@ def judge(
                     )
     stopped = seconds is not None and time.perf_counter() - started > seconds and not (certified | broken).all()
     return Verdicts(
-        threat.norm, float(threat.epsilon), bounded, attacks_at_all, certified, broken, threat.box, raw, bool(stopped)
-    )
+        threat.norm, float(threat.epsilon), bounded, attacks_at_all, certified, broken, threat.box, raw, bool(stopped),
+        ball=_ball_inside(constraints, float(threat.epsilon)),
+    )  # fmt: skip
+
+
+def _ball_inside(constraints: Any, epsilon: float) -> float | None:
+    """The L2 ball in a ball cut by what limits the attacker: none where a feature or a direction is closed to him."""
+    if constraints is None:
+        return None
+    if constraints.mask is not None or constraints.direction is not None:
+        return 0.0
+    return epsilon if constraints.epsilon is None else min(epsilon, float(np.min(constraints.epsilon)))
 
 
 @dataclass(frozen=True)

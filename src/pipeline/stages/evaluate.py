@@ -39,7 +39,7 @@ class Evaluated:
         """As a cache entry."""
         values = {"metrics": self.metrics, "curves": self.curves, "checks": [asdict(check) for check in self.checks]}
         known = self.verdicts
-        told = ("norm", "epsilon", "bounded", "attacked", "box", "raw", "stopped")
+        told = ("norm", "epsilon", "bounded", "attacked", "box", "raw", "stopped", "ball")
         values["threat"] = {name: getattr(known, name) for name in told}
         arrays = {"radii": self.radii, "bracket.rows": self.bracket.rows, "bracket.nearest": self.bracket.nearest}
         return Entry(values, arrays | {"certified": known.certified, "broken": known.broken})

@@ -203,6 +203,7 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         certified_radius_l2=results.evaluated.radii[rows],
         norm=known.norm,
         epsilon=known.epsilon,
+        l2_inside=known.l2_inside,
     )
     np.savez_compressed(
         folder / "certificates" / "radii.npz",
