@@ -92,7 +92,8 @@ def judge(
 ) -> Verdicts:
     """Certify the attacked rows in the attack's own norm, radius and box; one without a bound is read at the cap.
 
-    ``constraints`` limit the attacker; ``raw`` is the radius as it was asked for in the units of the file.
+    ``constraints`` limit the attacker, by default those of the data; ``raw`` is the radius as it was asked for in the
+    units of the file.
     """
     from attacks import Threat
     from models import NoCertificate, certify
@@ -110,6 +111,7 @@ def judge(
     certified = (radii[attacked.rows] > 0) & (radii[attacked.rows] >= reach)
     broken = np.asarray(result.success if bounded else result.success & (result.distortion_l2 <= threat.epsilon))
     started = time.perf_counter()
+    constraints = constraints_of(data) if constraints is None else constraints
     if callable(getattr(trained.model, "certificate_contest", None)):
         # Of broken rows only the cheapest proof is asked, in case it contradicts.
         for rows, limit in ((np.flatnonzero(broken), 0.0), (np.flatnonzero(~broken), seconds)):
