@@ -24,11 +24,14 @@ class Threat:
         Radius in `norm`, in the units of the features; ``inf`` for an attack that stops at no distance.
     box : (float, float) or a pair of tuples
         Smallest and largest value of the features, of all or one each.
+    unit : str
+        What the radius is measured in, where that must be said.
     """
 
     norm: str
     epsilon: float
     box: tuple[Any, Any] = (0.0, 1.0)
+    unit: str = ""
 
     def __post_init__(self) -> None:
         check_norm(self.norm)
@@ -47,7 +50,8 @@ class Threat:
         return self if self.bounded else replace(self, norm="l2", epsilon=cap)
 
     def __str__(self) -> str:
-        return f"{SYMBOLS[self.norm]} {readable(self.epsilon) if self.bounded else 'unbounded'}"
+        words = f"{SYMBOLS[self.norm]} {readable(self.epsilon) if self.bounded else 'unbounded'}"
+        return f"{words} {self.unit}" if self.unit else words
 
 
 def plain(limit: Any) -> Any:

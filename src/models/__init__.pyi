@@ -7,6 +7,7 @@ from .fitted import FittedClassifier
 from .grid import GridResult, grid_search, with_settings
 from .kernels import RBF, Laplacian
 from .networks import AdvNetwork
+from .one_vs_rest import OneVsRest
 from .persistence import load, register, save
 from .rounding import NoCertificate
 from .sklearn_model import SklearnModel, VotingSVC
@@ -27,6 +28,7 @@ __all__ = [
     "KernelSVC",
     "Laplacian",
     "NoCertificate",
+    "OneVsRest",
     "PenaltyTooLargeWarning",
     "SklearnModel",
     "SupportVectors",

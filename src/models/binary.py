@@ -28,6 +28,12 @@ class BinaryClassifier(ClassifierMixin, BaseEstimator):
         positive = self.scores(X) > 0
         return self.classes_[positive.astype(np.intp)]
 
+    def for_classes(self, n_classes: int) -> Any:
+        """The same settings for so many classes: this machine for two, one against the rest for each of more."""
+        from models.one_vs_rest import OneVsRest
+
+        return self if n_classes == 2 else OneVsRest(self)
+
     def _validate_training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and the labels as ±1.0; sets `classes_`."""
         X, y = validate_data(self, X, y, dtype=_DTYPES)

@@ -30,6 +30,7 @@ _MODULES = {
     "FittedClassifier": "models.fitted",
     "VotingSVC": "models.sklearn_model",
     "SklearnModel": "models.sklearn_model",
+    "OneVsRest": "models.one_vs_rest",
 }
 
 
@@ -97,7 +98,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
     try:
         arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}
-        return _class_of(body["class"]).from_state(body["meta"], arrays)
+        return class_named(body["class"]).from_state(body["meta"], arrays)
     except Exception as error:  # a document with a right checksum may still have been written by hand
         raise ValueError(f"{folder / DOCUMENT} does not describe a model: {type(error).__name__}: {error}") from error
 
@@ -143,7 +144,10 @@ def _known() -> list[str]:
     return sorted({*_MODULES, *_REGISTERED})
 
 
-def _class_of(name: str) -> Any:
+def class_named(name: str) -> Any:
+    """A class that a file may name; ValueError for any other."""
+    if name not in _known():
+        raise ValueError(f"unknown model {name!r}: known are {', '.join(_known())}")
     return _REGISTERED[name] if name in _REGISTERED else getattr(import_module(_MODULES[name]), name)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.data import Dataset
 
 _URI = re.compile(r"(models|runs|mlflow-artifacts):/")
-_OUR_LOADER = "pipeline.tracking.flavor"
+_OUR_LOADERS = ("models.deployment", "pipeline.tracking.flavor")  # the second of earlier versions
 
 
 class FittedFile:
@@ -140,7 +140,7 @@ def _kept(place: Path) -> Path | Pickle:
 
     flavors = (yaml.safe_load(description.read_text()) or {}).get("flavors") or {}
     ours = flavors.get("python_function") or {}
-    if ours.get("loader_module") == _OUR_LOADER:
+    if ours.get("loader_module") in _OUR_LOADERS:
         return place / str(ours.get("data", "data"))
     if "sklearn" not in flavors:
         raise UserError(f"model.path: {place} has the flavours {', '.join(flavors)}; a sklearn one is needed")

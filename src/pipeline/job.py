@@ -71,15 +71,13 @@ def labels_of(cfg: DictConfig) -> dict[str, Any]:
     return core(flat(cfg)) | {"seed": cfg.seed}
 
 
-def result_line(metrics: dict[str, float], norm: str, epsilon: float, attacked: bool = True) -> str:
-    """Clean accuracy, and both sides of the bracket in one norm and radius, over the same rows."""
-    from attacks import Threat
-
+def result_line(metrics: dict[str, float], threat: str, attacked: bool = True) -> str:
+    """Clean accuracy, and both sides of the bracket in one threat, over the same rows."""
     certified, undecided = metrics["certified_accuracy"], metrics["undecided"]
     clean = f"clean {metrics['clean_accuracy']:.2%}"
     if metrics["n_attacked"] < metrics["n_test"]:
         clean += f" ({metrics['clean_accuracy_attacked']:.2%} of the {metrics['n_attacked']:.0f} attacked)"
-    known = f"{clean}   within {Threat(norm, epsilon)}: certified {certified:.2%}"
+    known = f"{clean}   within {threat}: certified {certified:.2%}"
     if attacked:
         known += f", attacked {certified + undecided:.2%}, undecided {undecided:.2%}"
     return known + (" (out of evaluation.certify_seconds)" if metrics.get("certify_stopped") else "")
@@ -127,7 +125,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
     from pipeline.cache import StageStore
     from pipeline.stages.experiment import Experiment
     from pipeline.tracking import runs
-    from pipeline.tracking.bundle import RunBundle
+    from pipeline.tracking.bundle import RunBundle, register_model
     from pipeline.tracking.record import identity_tags
 
     stages = StageStore(stages_folder(cfg))
@@ -140,6 +138,8 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
             if finished is not None:
                 if sweep:
                     runs.join(store, finished, sweep)
+                if cfg.tracking.register:
+                    register_model(store, finished.id, cfg.tracking.register)
                 return _reuse(cfg, finished)
         runs.end_dead(store, signature, stages)
         tags = identity_tags(cfg, signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
@@ -198,7 +198,7 @@ def _finish(
             masked(store.uri), type(error).__name__, bundle.folder,
         )  # fmt: skip
     known = evaluated.verdicts
-    log.info("  result  %s", result_line(evaluated.metrics, known.norm, known.epsilon, known.attacked))
+    log.info("  result  %s", result_line(evaluated.metrics, known.shown, known.attacked))
     if strict_failure:
         outcome.status, outcome.reason = "failed", strict_failure
     return outcome
@@ -210,7 +210,7 @@ def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | 
     from pipeline.tracking import runs
     from pipeline.tracking.bundle import pending
 
-    if cfg.tracking.uri or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
+    if cfg.tracking.uri or cfg.tracking.register or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
         return None
     database, signature = Path(cfg.tracking.folder) / "mlflow.db", Experiment.of(cfg, fingerprint).signature
     finished = runs.look_up(database, cfg.tracking.experiment, signature, _is_curve)
@@ -224,10 +224,13 @@ def _is_curve(metric: str) -> bool:
 
 
 def _reuse(cfg: DictConfig, run: Finished) -> Outcome:
+    from pipeline.stages.bracket import threat_words
+
     checks = {k.removeprefix("check."): v for k, v in run.tags.items() if k.startswith("check.")}
     params = run.params
-    threat = params["threat.norm"], float(params["threat.epsilon"]), params["threat.attacked"] == "True"
-    log.info("  reused run %s: %s", run.id[:8], result_line(run.metrics, *threat))
+    radius = float(params["threat.epsilon"])
+    threat = threat_words(params["threat.norm"], radius, radius if params.get("threat.units") == "raw" else None)
+    log.info("  reused run %s: %s", run.id[:8], result_line(run.metrics, threat, params["threat.attacked"] == "True"))
     return Outcome("reused", labels_of(cfg), flat(cfg), run.id, metrics=run.metrics, curves=run.curves, checks=checks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def threat_of(settings: Mapping[str, str]) -> tuple[Threat, bool] | None:
     from omegaconf import OmegaConf
 
     from pipeline.stages.build import build
+    from pipeline.stages.units import RAW
 
     own = {key: "null" if value == "None" else value for key, value in settings.items() if key.startswith("attack.")}
     try:
@@ -83,4 +85,6 @@ def threat_of(settings: Mapping[str, str]) -> tuple[Threat, bool] | None:
         threat = attack.threat(float(settings["evaluation.l2_cap"]))
     except Exception:  # settings of an older version may no longer make an attack: there is no threat to show then
         return None
+    if settings.get("attack.units") == "raw":
+        threat = replace(threat, unit=RAW)
     return (threat, bool(attack.bounded)) if threat.epsilon > 0 else None

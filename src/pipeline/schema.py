@@ -58,12 +58,16 @@ class TuneConf:
 
 @dataclass
 class TrackingConf:
-    """Where runs are kept: SQLite in ``folder`` when ``uri`` is null, else an MLflow server."""
+    """Where runs are kept: SQLite in ``folder`` when ``uri`` is null, else an MLflow server.
+
+    ``register`` names a registered model that the run's model becomes a version of.
+    """
 
     name: str = MISSING
     uri: str | None = None
     folder: str = "mlruns"
     experiment: str = "advsvm"
+    register: str | None = None
 
 
 @dataclass

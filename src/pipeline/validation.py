@@ -19,7 +19,8 @@ from pipeline.errors import UserError
 from pipeline.paths import check_writable
 from pipeline.schema import NOT_SETTINGS
 from pipeline.stages.axes import AXES, axis_path
-from pipeline.stages.build import build, takes
+from pipeline.stages.build import LABELS, build, takes
+from pipeline.stages.units import check_units
 
 _COMPARISONS = {
     "gt": (lambda value, limit: value > limit, "greater than"),
@@ -37,6 +38,8 @@ def validate(cfg: DictConfig) -> None:
         raise UserError(f"{missing[0]} has no value: give one on the command line, {missing[0]}=…")
     if cfg.tracking.name == "server" and not cfg.tracking.uri:
         raise UserError("tracking.uri has no value: tracking=server needs the address, tracking.uri=http://…")
+    if cfg.tracking.register is not None and not re.fullmatch(r"\w[\w .-]{0,99}", cfg.tracking.register):
+        raise UserError(f"tracking.register: {cfg.tracking.register!r} must be letters, digits, spaces and . _ - only")
     if cfg.figures not in ("auto", "off"):
         from pipeline.figures.registry import load
 
@@ -44,6 +47,7 @@ def validate(cfg: DictConfig) -> None:
     for path, value, limits in _settings(cfg, ""):
         _check(path, value, limits)
     _check_tuning(cfg.tune)
+    check_units(cfg)
     if cfg.evaluation.convergence and importlib.util.find_spec("cvxpy") is None:
         raise UserError("evaluation.convergence needs cvxpy: pip install 'advsvm[convergence]'")
     from pipeline.data import check_settings
@@ -106,7 +110,8 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     arguments = SOURCES.arguments(str(node._target_)) if "_target_" in node else None
     if arguments is None:
         return {}
-    unknown = [str(key) for key in node if key not in {"_target_", "name", *arguments} or key in NOT_SETTINGS]
+    known = LABELS if path.startswith("attack.") else ("name",)
+    unknown = [str(key) for key in node if key not in {"_target_", *known, *arguments} or key in NOT_SETTINGS]
     if unknown:
         kind = str(node._target_).rsplit(".", 1)[-1]
         hint = did_you_mean(unknown[0], arguments)

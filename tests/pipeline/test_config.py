@@ -15,7 +15,7 @@ from pipeline.validation import check_by_building, validate
 
 GROUPS = ("dataset", "model", "attack", "tune", "tracking", "experiment", "model/kernel", "model/expansion")
 CHOICES = [(group, file.stem) for group in GROUPS for file in sorted((conf_dir() / group).glob("*.yaml"))]
-LABELS = {"name", "_target_"}
+LABELS = {"name", "units", "_target_"}
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)

@@ -177,6 +177,21 @@ def test_a_run_with_three_classes_a_box_per_feature_and_a_constrained_attacker(t
     assert (moved[:, 0] == 0).all()
     assert (moved[:, 2] <= 0).all()
     assert moved.any()
-    refused = run_cli(*chosen[:4], "model=natural")
-    assert refused.returncode == 1
-    assert "model=natural: it tells two classes apart, the data have 3" in refused.stderr
+
+
+def test_two_class_machines_of_others_are_refused_more_classes(tmp_path, composed):
+    from pipeline.stages.build import build_model
+
+    X, y = rows(classes=("a", "b", "c"))
+    np.savez(tmp_path / "three.npz", X=X, y=y)
+    cfg = composed(
+        "dataset=npz", f"dataset.path={tmp_path / 'three.npz'}", "dataset.scale=minmax", "dataset.classes=all"
+    )
+    cfg.model = {"_target_": "test_fitted_models.TwoClasses", "name": "mine"}
+    with pytest.raises(UserError, match="model=mine: it tells two classes apart, the data have 3"):
+        build_model(cfg.model, load_dataset(cfg.dataset), 0)
+
+
+class TwoClasses:
+    def scores(self, X):
+        return X[:, 0]

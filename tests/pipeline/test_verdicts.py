@@ -56,7 +56,7 @@ def test_without_an_attack_only_the_certificate_speaks(problem):
     known, _ = _judge(problem, NoAttack(), cap=0.1)
     assert not known.attacked
     metrics = {"clean_accuracy": 1.0, "certified_accuracy": 0.5, "undecided": 0.5, "n_attacked": 9, "n_test": 9}
-    assert result_line(metrics, "l2", 0.1, attacked=False) == "clean 100.00%   within L2 0.1: certified 50.00%"
+    assert result_line(metrics, "L2 0.1", attacked=False) == "clean 100.00%   within L2 0.1: certified 50.00%"
 
 
 def test_when_the_clock_ends_the_proofs_it_is_said(problem):
@@ -69,12 +69,12 @@ def test_when_the_clock_ends_the_proofs_it_is_said(problem):
     assert not whole.stopped
     assert late.undecided.sum() > whole.undecided.sum()
     metrics = {"clean_accuracy": 1.0, "certified_accuracy": 0.5, "undecided": 0.5, "n_attacked": 9, "n_test": 9}
-    assert "certify_seconds" in result_line(metrics | {"certify_stopped": 1.0}, "linf", 0.05)
+    assert "certify_seconds" in result_line(metrics | {"certify_stopped": 1.0}, "L∞ 0.05")
 
 
 def test_the_line_says_norm_and_radius_and_clean_accuracy_of_the_same_rows():
     metrics = {"clean_accuracy": 0.9, "clean_accuracy_attacked": 1.0, "n_attacked": 5, "n_test": 10}
-    line = result_line(metrics | {"certified_accuracy": 0.4, "undecided": 0.2}, "linf", 8 / 255)
+    line = result_line(metrics | {"certified_accuracy": 0.4, "undecided": 0.2}, "L∞ 8/255")
     clean, known = line.split("   ")
     assert clean == "clean 90.00% (100.00% of the 5 attacked)"
     assert known == "within L∞ 8/255: certified 40.00%, attacked 60.00%, undecided 20.00%"

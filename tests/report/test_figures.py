@@ -119,7 +119,7 @@ def test_every_run_gets_its_gallery_whatever_the_shape(shape, picture, tmp_path,
     )
     attacked = SimpleNamespace(result=result, rows=np.arange(n))
     around = SimpleNamespace(rows=np.arange(n), certified=np.full(n, 0.1), nearest=np.array([0.5, np.inf, 0.7]))
-    verdicts = SimpleNamespace(certified=np.array([False, True, False]), epsilon=0.4)
+    verdicts = SimpleNamespace(certified=np.array([False, True, False]), epsilon=0.4, l2_inside=0.4)
     curves = {"test_error": [(1, 0.5), (2, 0.1)]}
     evaluated = SimpleNamespace(curves=curves, bracket=around, radii=np.full(n, 0.1), verdicts=verdicts)
     results = SimpleNamespace(

@@ -14,9 +14,10 @@ from sklearn.svm import SVC, NuSVC
 from sklearn.utils.validation import check_is_fitted
 
 from models.certificates.api import Contest, binary_contest, contest_of
+from models.certificates.differences import highest_score, pairs
 from models.certificates.gaussian import GaussianSum
 from models.certificates.linear import LinearForm
-from models.certificates.scaling import Scaling, same_scaling
+from models.certificates.scaling import Scaling
 from models.rounding import UNIT32, UNIT64, NoCertificate
 
 
@@ -95,46 +96,7 @@ def _linear(model: Any, single: bool) -> Contest:
     if len(weights) == 1:
         return binary_contest(model.classes_, LinearForm(weights[0], float(intercepts[0]), unit))
     forms = [LinearForm(w, float(b), unit) for w, b in zip(weights, intercepts)]
-    return _differences(model.classes_, forms)
-
-
-def _differences(classes: np.ndarray, forms: list[Any]) -> Contest:
-    """The highest score wins: class c where f_c - f_j > 0 for all rivals j."""
-    made = [_difference(forms[c], forms[j]) for c, j in combinations(range(len(forms)), 2)]
-    if any(form is None for form in made):
-        # Different widths or kinds: enough if c is positive and all others are negative.
-        signs = [[(j, 1.0 if j == c else -1.0) for j in range(len(forms))] for c in range(len(forms))]
-        return Contest(np.asarray(classes), forms, signs)
-    return Contest(np.asarray(classes), made, _duels(len(forms)))
-
-
-def _duels(n_classes: int) -> list[list[tuple[int, float]]]:
-    """Pair number p of (i, j), i < j, is positive for i."""
-    duels: list[list[tuple[int, float]]] = [[] for _ in range(n_classes)]
-    for number, (i, j) in enumerate(combinations(range(n_classes), 2)):
-        duels[i].append((number, 1.0))
-        duels[j].append((number, -1.0))
-    return duels
-
-
-def _difference(one: Any, other: Any) -> Any:
-    """f_one - f_other as a form of its own, or None if it is not one."""
-    if not same_scaling(getattr(one, "scaling", None), getattr(other, "scaling", None)):
-        return None
-    if isinstance(one, LinearForm) and isinstance(other, LinearForm):
-        mass = np.abs(one.weights) + np.abs(other.weights)
-        constant = abs(one.intercept) + abs(other.intercept)
-        unit = max(one.unit, other.unit)
-        weights, intercept = one.weights - other.weights, one.intercept - other.intercept
-        return LinearForm(weights, intercept, unit, mass, constant, scaling=one.scaling)
-    if isinstance(one, GaussianSum) and isinstance(other, GaussianSum) and one.gamma == other.gamma:
-        centers = np.concatenate([one.centers, other.centers])
-        weights = np.concatenate([one.weights, -other.weights])
-        intercept = one.intercept - other.intercept
-        # Two intercepts that cancel leave the rounding of the larger.
-        allowance = one.allowance + other.allowance + 8 * UNIT64 * (abs(one.intercept) + abs(other.intercept))
-        return GaussianSum(centers, weights, one.gamma, intercept, allowance, one.scaling)
-    return None
+    return highest_score(model.classes_, forms)
 
 
 def _one_vs_rest(model: OneVsRestClassifier, single: bool) -> Contest:
@@ -147,7 +109,7 @@ def _one_vs_rest(model: OneVsRestClassifier, single: bool) -> Contest:
         raise NoCertificate("no certificate is known for a OneVsRestClassifier of constant or probability machines")
     contests = [contest_of(estimator, single) for estimator in model.estimators_]
     forms = [contest.forms[0] for contest in contests]
-    return replace(_differences(model.classes_, forms), slack=max(contest.slack for contest in contests))
+    return highest_score(model.classes_, forms, max(contest.slack for contest in contests))
 
 
 def _support_vector_machine(model: Any) -> Contest:
@@ -160,7 +122,7 @@ def _support_vector_machine(model: Any) -> Contest:
     forms = list(_machines(model))
     if len(model.classes_) == 2:
         return binary_contest(model.classes_, forms[0])
-    return Contest(model.classes_, forms, _duels(len(model.classes_)))
+    return Contest(model.classes_, forms, pairs(len(model.classes_)))
 
 
 def _machines(model: Any) -> Iterator[Any]:

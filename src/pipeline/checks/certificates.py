@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.checks.context import CheckContext, ModelContext, evenly
 from pipeline.checks.registry import Check, failed, of_model, of_run, passed, skipped
+from pipeline.stages.build import attack_constraints
 
 
 @of_run("16_certificate", general=True)
@@ -43,7 +44,7 @@ def _search(context: CheckContext, rows: np.ndarray) -> int:
     from attacks import PGD
 
     threat = context.verdicts.threat if context.verdicts is not None else None
-    limited = context.data.mutable is not None or context.data.monotone is not None
+    limited = attack_constraints(context.cfg, context.data) is not None
     if threat is None or len(rows) == 0 or context.data.n_classes > 2 or limited or context.sample_gradients is None:
         return 0
     rows = rows[np.argsort(context.margins[rows], kind="stable")[:16]]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.checks.context import CheckContext, ModelContext, NotApplicable, Part
+from pipeline.stages.build import attack_constraints
 
 LEVELS = ("off", "cheap", "full")
 
@@ -82,11 +83,11 @@ class Registered:
     def ask(self, kind: str, context: Any) -> Check:
         """One of the two questions, or why it says nothing about these data."""
         data = context.data
-        limited = kind == "of_run" and (data.mutable is not None or data.monotone is not None)
+        limited = kind == "of_run" and attack_constraints(context.cfg, data) is not None
         if kind not in self.general and data.n_classes > 2:
             return Check(self.id, "skipped", f"it looks at the one score of two classes; there are {data.n_classes}")
         if kind not in self.general and limited:
-            reason = "it compares with attacks that do not heed dataset.mutable and dataset.monotone"
+            reason = "it compares with attacks that heed no limits of single features (dataset.mutable, raw units)"
             return Check(self.id, "skipped", reason)
         return _ask(self.id, getattr(self, kind), context)
 

@@ -33,6 +33,8 @@ class Dataset:
         Shape of one row as an image: ``(28, 28)``, ``(3, 32, 32)``; ``(d,)`` when the rows are no images.
     class_names : tuple of str
         Names of the classes in the order of their labels: of -1 and +1, or of 0..k-1.
+    labels : tuple
+        The classes as the source has them, numbers or texts, in the same order.
     fingerprint : str
         sha256 over rows, labels, names, split ids, box and constraints: equal content, equal fingerprint, anywhere.
     source : str
@@ -50,7 +52,7 @@ class Dataset:
     feature_names : tuple of str
         Names of the d features; empty for images and arrays without names.
     scaler : object or None
-        From raw rows to these: ``transform``, ``inverse_transform``, ``raw_radius``, ``to_dict`` (see `tables.Scaler`);
+        From raw rows to these: ``transform``, ``inverse_transform``, ``raw_radius``, ``to_dict`` (see `models.scaler`);
         None when the rows are as in the source.
     mutable : (d,) bool array or None
         Features an attacker may change; None means all.
@@ -77,6 +79,7 @@ class Dataset:
     scaler: Any = None
     mutable: np.ndarray | None = None
     monotone: np.ndarray | None = None
+    labels: tuple[Any, ...] = ()
 
     @property
     def n_features(self) -> int:
@@ -118,11 +121,14 @@ def build_dataset(
     scaler: Any = None,
     mutable: np.ndarray | None = None,
     monotone: np.ndarray | None = None,
+    labels: Sequence[Any] | None = None,
 ) -> Dataset:
     """Check the parts and put them together with their fingerprint.
 
     Parameters
     ----------
+    labels : sequence, optional
+        The classes as the source has them; by default their names, as numbers where all of them are whole numbers.
     X_train_sha256 : str, optional
         Hash of the training pixels' bytes when the loader verified it already; the (large) array is then not read.
 
@@ -148,12 +154,12 @@ def build_dataset(
         _check_values(X_train, "training", box, feature_names)
         X_train_sha256 = _sha256(X_train)
     _check_values(X_test, "test", box, feature_names)
-    labels = (-1, 1) if len(class_names) == 2 else range(len(class_names))
+    numbers = (-1, 1) if len(class_names) == 2 else range(len(class_names))
     for part, X, y, ids in (("training", X_train, y_train, train_ids), ("test", X_test, y_test, test_ids)):
         if not X.shape[0] == len(y) == len(ids):
             raise UserError(f"dataset.path: {X.shape[0]} {part} rows, but {len(y)} labels; give one label per row")
-        for label, its_name in zip(labels, class_names, strict=True):
-            if not (y == label).any() or not np.isin(y, labels).all():
+        for label, its_name in zip(numbers, class_names, strict=True):
+            if not (y == label).any() or not np.isin(y, numbers).all():
                 raise UserError(
                     f"dataset.classes: the {part} rows lack class {its_name} of {', '.join(class_names[::-1][:12])}; "
                     "choose classes that are in the data (and enough rows for both parts)"
@@ -177,6 +183,10 @@ def build_dataset(
         "scaler": None if scaler is None else scaler.to_dict(),
         "constraints": [None if limit is None else limit.tolist() for limit in (mutable, monotone)],
     }
+    plain = _labels_of(class_names)
+    labels = plain if labels is None else tuple(labels)
+    if labels != plain or {*map(type, labels)} != {*map(type, plain)}:
+        parts["labels"] = [[type(label).__name__, label] for label in labels]
     return Dataset(
         name=name,
         X_train=X_train,
@@ -197,7 +207,13 @@ def build_dataset(
         scaler=scaler,
         mutable=mutable,
         monotone=monotone,
+        labels=labels,
     )
+
+
+def _labels_of(names: Sequence[str]) -> tuple[Any, ...]:
+    whole = all(name.lstrip("-").isdecimal() and str(int(name)) == name for name in names)
+    return tuple(int(name) if whole else name for name in names)
 
 
 def changed_dataset(dataset: Dataset, **changes: Any) -> Dataset:

@@ -205,9 +205,10 @@ def _hash(path: str, *stamp: int) -> str:
 
 @functools.cache
 def _code(loader: str) -> str:
-    """Hash of this package's source and of the loader's module."""
+    """Hash of this package's source, of the scaler's and of the loader's module."""
     digest = hashlib.sha256()
+    scaler = importlib.util.find_spec("models.scaler")
     spec = importlib.util.find_spec(loader.rpartition(".")[0])
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(str(spec and spec.origin))]:
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(s and s.origin)) for s in (scaler, spec))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from models.scaler import Scaler
 from pipeline.data.dataset import Dataset, build_dataset
 from pipeline.data.rows import class_labels, plain_name, split_seed, stratified_split, subsample
 from pipeline.data.settings import Settings, did_you_mean
@@ -25,50 +26,6 @@ class Table:
     X: Any
     y: np.ndarray
     names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Scaler:
-    """From raw rows to the rows a model sees: (x - shift) / scale per feature, fitted on training rows.
-
-    Attributes
-    ----------
-    shift, scale : (d,) float64 arrays
-    clip : bool
-        Whether values outside the training rows' range are moved to its edge (``minmax``).
-    """
-
-    shift: np.ndarray
-    scale: np.ndarray
-    clip: bool = False
-
-    def transform(self, X: Any) -> Any:
-        """Scaled rows, float32; sparse rows stay sparse when nothing is shifted."""
-        if sparse.issparse(X):
-            if self.shift.any():
-                raise ValueError("sparse rows cannot be shifted; make them dense first")
-            scaled = sparse.csr_matrix(X.multiply(1.0 / self.scale), dtype=np.float32)
-            scaled.data = np.clip(scaled.data, 0.0, 1.0) if self.clip else scaled.data
-            return scaled
-        scaled = ((np.asarray(X, dtype=np.float64) - self.shift) / self.scale).astype(np.float32)
-        return np.clip(scaled, 0.0, 1.0, out=scaled) if self.clip else scaled
-
-    def inverse_transform(self, X: np.ndarray) -> np.ndarray:
-        """Raw rows, float64, of scaled ones."""
-        return np.asarray(X, dtype=np.float64) * self.scale + self.shift
-
-    def raw_radius(self, epsilon: float) -> np.ndarray:
-        """How far ε in scaled units reaches in the units of each feature, (d,)."""
-        return epsilon * self.scale
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers and lists only, for a JSON file."""
-        return {"shift": self.shift.tolist(), "scale": self.scale.tolist(), "clip": self.clip}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Scaler:
-        """The scaler that `to_dict` described."""
-        return cls(np.asarray(values["shift"], float), np.asarray(values["scale"], float), bool(values["clip"]))
 
 
 def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
@@ -164,6 +121,7 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
         y_test=y_test,
         image_shape=shape,
         class_names=names,
+        labels=_labels(train.y, names),
         train_ids=train_ids,
         test_ids=test_ids,
         source=" and ".join(f"file {path}" for path in files),
@@ -175,6 +133,13 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
         mutable=_mutable(settings, feature_names, X_train.shape[1]),
         monotone=_monotone(settings, feature_names, X_train.shape[1]),
     )
+
+
+def _labels(y: np.ndarray, names: Sequence[str]) -> tuple[Any, ...]:
+    """The labels as in the file, in the order of the classes' names: 7 and "7" are not the same to who asks for one."""
+    known = {plain_name(value): value for value in np.unique(y).tolist()}
+    found = [known[name] if not isinstance(known[name], bytes) else name for name in names]
+    return tuple(int(value) if isinstance(value, float) else value for value in found)
 
 
 def _box(settings: Settings, scaler: Scaler | None, X_train: Any, X_test: Any, names: Sequence[str]) -> tuple[Any, Any]:

@@ -231,9 +231,11 @@ def _known(row: Row, cap: float, reader: Reader) -> Known | None:
         radii = np.maximum(radii, stored["radii"]) if radii.size else stored["radii"]
         for place, distance in zip(stored["bracket_rows"], stored["bracket_nearest"]):
             nearest[int(place)] = min(float(distance), nearest.get(int(place), np.inf))
-        points = reader.arrays(cell.first, "certificates/points.npz", ("test_rows", "state", "epsilon"))
-        if points is not None:
-            radii = at_least(radii, points["test_rows"], points["state"] == "certified", float(points["epsilon"]))
+        for size in ("l2_inside", "epsilon"):  # the second of runs from before features had limits of their own
+            points = reader.arrays(cell.first, "certificates/points.npz", ("test_rows", "state", size))
+            if points is not None:
+                radii = at_least(radii, points["test_rows"], points["state"] == "certified", float(points[size]))
+                break
     rows = np.array(sorted(nearest), dtype=int)
     found = np.array([nearest[place] for place in rows])
     return Known(row.label, radii[rows], found, mark=cap) if np.isfinite(found).any() else None

@@ -102,6 +102,6 @@ def known(cfg: DictConfig, results: Results) -> Drawing | None:
         distances = np.where(result.success, result.distortion_l2, np.inf)
         attacks[f"{cfg.attack.name}, {len(distances)} points"] = distances
     verdicts = results.evaluated.verdicts
-    radii = at_least(results.evaluated.radii, results.attacked.rows, verdicts.certified, verdicts.epsilon)
+    radii = at_least(results.evaluated.radii, results.attacked.rows, verdicts.certified, verdicts.l2_inside)
     panel = Known("", radii[around.rows], around.nearest, mark=cfg.evaluation.l2_cap, attacks=attacks)
     return Drawing(f"{run_name(cfg)}: what is known", partial(bracket, [panel]))

@@ -146,6 +146,8 @@ def setting_of(run: TrackedRun) -> Setting:
     """The attack of this run."""
     cap = float(run.params.get("evaluation.l2_cap", "nan"))
     items, count = _items(run, "attack.", _ATTACK_LABELS), int(run.metrics["n_attacked"])
+    # Runs from before there were others have scaled units, too.
+    items = tuple(item for item in items if not (item[0].endswith("units") and item[1] == "scaled"))
     threat, bounded = _threat(items, run.params.get("attack._target_", ""), cap)
     return Setting(run.attack, items, count, round(cap, 6), threat, bounded)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.stages.build import constraints_of
+from pipeline.stages.units import RAW
 
 if TYPE_CHECKING:
     from attacks import Threat
@@ -37,7 +38,15 @@ class Verdicts:
     certified: np.ndarray
     broken: np.ndarray
     box: tuple[Any, Any] = (0.0, 1.0)
+    raw: float | None = None  # the radius in the units of the file, where attack.units says so
     stopped: bool = False  # whether evaluation.certify_seconds ended the proofs: then undecided depends on the machine
+
+    ball: float | None = None  # radius of the L2 balls in what is certified, where that is not epsilon
+
+    @property
+    def l2_inside(self) -> float:
+        """Radius of an L2 ball around every certified row that the certificate covers, too (inside the box)."""
+        return self.epsilon if self.ball is None else self.ball
 
     @property
     def undecided(self) -> np.ndarray:
@@ -52,9 +61,21 @@ class Verdicts:
         return Threat(self.norm, self.epsilon, self.box)
 
     @property
+    def shown(self) -> str:
+        """The threat as it was asked for, with its units if they are not the model's."""
+        return threat_words(self.norm, self.epsilon, self.raw)
+
+    @property
     def words(self) -> list[str]:
         """``certified``, ``broken`` or ``undecided`` per row."""
         return np.where(self.certified, "certified", np.where(self.broken, "broken", "undecided")).tolist()
+
+
+def threat_words(norm: str, epsilon: float, raw: float | None = None) -> str:
+    """``L∞ 0.1``, or ``L∞ 5 in raw units``."""
+    from attacks import Threat
+
+    return str(Threat(norm, epsilon) if raw is None else Threat(norm, raw, unit=RAW))
 
 
 def judge(
@@ -65,8 +86,15 @@ def judge(
     l2_cap: float,
     seconds: float | None,
     observer: Any = None,
+    *,
+    constraints: Any = None,
+    raw: float | None = None,
 ) -> Verdicts:
-    """Certify the attacked rows in the attack's own norm, radius and box; one without a bound is read at the cap."""
+    """Certify the attacked rows in the attack's own norm, radius and box; one without a bound is read at the cap.
+
+    ``constraints`` limit the attacker, by default those of the data; ``raw`` is the radius as it was asked for in the
+    units of the file.
+    """
     from attacks import Threat
     from models import NoCertificate, certify
 
@@ -78,9 +106,12 @@ def judge(
     X, y = np.ascontiguousarray(data.X_test[attacked.rows]), data.y_test[attacked.rows]
     # The L2 ball of radius √d ε around a point covers its L∞ ball.
     reach = threat.epsilon * (math.sqrt(X.shape[1]) if threat.norm == "linf" else 1.0)
+    if getattr(constraints, "epsilon", None) is not None:  # the corner of the cell
+        reach = min(reach, float(np.linalg.norm(constraints.epsilon)))
     certified = (radii[attacked.rows] > 0) & (radii[attacked.rows] >= reach)
     broken = np.asarray(result.success if bounded else result.success & (result.distortion_l2 <= threat.epsilon))
-    constraints, started = constraints_of(data), time.perf_counter()
+    started = time.perf_counter()
+    constraints = constraints_of(data) if constraints is None else constraints
     if callable(getattr(trained.model, "certificate_contest", None)):
         # Of broken rows only the cheapest proof is asked, in case it contradicts.
         for rows, limit in ((np.flatnonzero(broken), 0.0), (np.flatnonzero(~broken), seconds)):
@@ -93,8 +124,18 @@ def judge(
                     )
     stopped = seconds is not None and time.perf_counter() - started > seconds and not (certified | broken).all()
     return Verdicts(
-        threat.norm, float(threat.epsilon), bounded, attacks_at_all, certified, broken, threat.box, bool(stopped)
-    )
+        threat.norm, float(threat.epsilon), bounded, attacks_at_all, certified, broken, threat.box, raw, bool(stopped),
+        ball=_ball_inside(constraints, float(threat.epsilon)),
+    )  # fmt: skip
+
+
+def _ball_inside(constraints: Any, epsilon: float) -> float | None:
+    """The L2 ball in a ball cut by what limits the attacker: none where a feature or a direction is closed to him."""
+    if constraints is None:
+        return None
+    if constraints.mask is not None or constraints.direction is not None:
+        return 0.0
+    return epsilon if constraints.epsilon is None else min(epsilon, float(np.min(constraints.epsilon)))
 
 
 @dataclass(frozen=True)

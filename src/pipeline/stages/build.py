@@ -10,13 +10,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.code import SOURCES
 from pipeline.errors import UserError
+from pipeline.stages.units import in_scaled_units, scaled_radii
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
 
 
+# Settings of a group that its class does not take.
+LABELS = ("name", "units")
+
+
 def build(node: DictConfig, **overrides: Any) -> Any:
-    """Instantiate a config node by its ``_target_``; ``name`` is a label, not an argument.
+    """Instantiate a config node by its ``_target_``; ``name`` is a label, ``units`` the pipeline's: no arguments.
 
     ``random_state`` is passed on only to what takes one, so that a new model or attack need not have it.
     """
@@ -44,8 +49,8 @@ def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
         return model
     if not callable(getattr(model, "for_classes", None)):
         raise UserError(
-            f"model={node.name}: it tells two classes apart, the data have {data.n_classes}; use model=svc, "
-            "model=fitted or a scikit-learn classifier, or choose two with dataset.classes=[A,B]"
+            f"model={node.name}: it tells two classes apart, the data have {data.n_classes}; give it for_classes, "
+            "use another model, or choose two with dataset.classes=[A,B]"
         )
     return model.for_classes(data.n_classes)
 
@@ -63,7 +68,7 @@ def takes(node: DictConfig, argument: str) -> bool:
 
 def _arguments(settings: dict[Any, Any]) -> dict[str, Any]:
     """Labels dropped, at every level; a suite's attacks, named in the configuration, become a list."""
-    kept = {str(key): value for key, value in settings.items() if key != "name"}
+    kept = {str(key): value for key, value in settings.items() if key not in LABELS}
     kept = {key: _arguments(value) if isinstance(value, dict) else value for key, value in kept.items()}
     if isinstance(kept.get("attacks"), dict):
         kept["attacks"] = list(kept["attacks"].values())
@@ -72,11 +77,11 @@ def _arguments(settings: dict[Any, Any]) -> dict[str, Any]:
 
 def build_attack(cfg: DictConfig, data: Dataset) -> Any:
     """The attack for these data: in their box, and under what their attacker cannot do."""
-    method = build(cfg.attack, random_state=cfg.seed)
-    limits = {"box": data.box, "constraints": constraints_of(data)}
+    method = in_scaled_units(build(cfg.attack, random_state=cfg.seed), cfg, data)
+    limits = {"box": data.box, "constraints": attack_constraints(cfg, data)}
     known = {field.name for field in dataclasses.fields(method)} if dataclasses.is_dataclass(method) else set()
     if limits["constraints"] is not None and "constraints" not in known:
-        raise UserError(f"attack={cfg.attack.name}: it heeds no dataset.mutable and dataset.monotone; take another one")
+        raise UserError(f"attack={cfg.attack.name}: it heeds no limits of single features; take another one")
     wanted = {name: value for name, value in limits.items() if name in known and value is not None}
     return dataclasses.replace(method, **wanted) if wanted else method
 
@@ -89,6 +94,16 @@ def constraints_of(data: Dataset) -> Any:
 
     fixed = None if data.mutable is None or data.mutable.all() else ~data.mutable
     return Constraints(mask=fixed, direction=data.monotone)
+
+
+def attack_constraints(cfg: DictConfig, data: Dataset) -> Any:
+    """What limits the attacker beyond ball and box: those of the data, and radii that differ between features."""
+    from attacks import Constraints
+
+    constraints, radii = constraints_of(data), scaled_radii(cfg, data)
+    if radii is None:
+        return constraints
+    return Constraints(epsilon=radii) if constraints is None else dataclasses.replace(constraints, epsilon=radii)
 
 
 def with_parameters(model: Any, best: dict[str, Any]) -> Any:

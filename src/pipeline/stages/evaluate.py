@@ -12,8 +12,10 @@ from pipeline.cache import Entry
 from pipeline.checks import Check, CheckContext, run_checks
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.bracket import Bracket, Verdicts, bracket, judge
+from pipeline.stages.build import attack_constraints
 from pipeline.stages.certify import Certified, checks_level
 from pipeline.stages.metrics import RunView, measure
+from pipeline.stages.units import is_raw
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -37,7 +39,7 @@ class Evaluated:
         """As a cache entry."""
         values = {"metrics": self.metrics, "curves": self.curves, "checks": [asdict(check) for check in self.checks]}
         known = self.verdicts
-        told = ("norm", "epsilon", "bounded", "attacked", "box", "stopped")
+        told = ("norm", "epsilon", "bounded", "attacked", "box", "raw", "stopped", "ball")
         values["threat"] = {name: getattr(known, name) for name in told}
         arrays = {"radii": self.radii, "bracket.rows": self.bracket.rows, "bracket.nearest": self.bracket.nearest}
         return Entry(values, arrays | {"certified": known.certified, "broken": known.broken})
@@ -82,7 +84,10 @@ class Evaluate(Stage):
         """Measure, and let the evaluation check itself."""
         cfg, radii = self.cfg, certified.radii
         limits = cfg.evaluation
-        verdicts = judge(data, trained, attacked, radii, limits.l2_cap, limits.certify_seconds, observer)
+        verdicts = judge(
+            data, trained, attacked, radii, limits.l2_cap, limits.certify_seconds, observer,
+            constraints=attack_constraints(cfg, data), raw=float(cfg.attack.epsilon) if is_raw(cfg) else None,
+        )  # fmt: skip
         around = bracket(data, trained, attacked, radii)
         metrics = measure(RunView(cfg, data, tuned, trained, certified, attacked, verdicts, around))
         context = CheckContext(cfg, data, tuned, trained, certified.correct, radii, attacked, verdicts=verdicts)

@@ -40,11 +40,12 @@ class Tuned:
     messages: list[str] = field(default_factory=list)
     seconds: float = 0.0
     seen: np.ndarray | None = None
+    by_machine: bool = False  # accuracies are means over machines of one class against the rest
 
     @property
     def cv_accuracy(self) -> float | None:
-        """Held-out accuracy of the chosen setting."""
-        return None if self.best_row is None else float(self.table["mean_accuracy"][self.best_row])
+        """Held-out accuracy of the chosen setting; None where the folds scored the parts of the classifier only."""
+        return None if self.best_row is None or self.by_machine else float(self.table["mean_accuracy"][self.best_row])
 
     @property
     def cv_score(self) -> float | None:
@@ -93,7 +94,7 @@ class Tune(Stage):
         if not self.stored:
             return Tuned()
         from attacks import Threat
-        from models import grid_search
+        from models import OneVsRest, grid_search
 
         model = build_model(self.cfg.model, data, settings.seed)
         axes = {"width" if name == "width_scale" else name: list(settings[name]) for name in self.axes}
@@ -127,6 +128,7 @@ class Tune(Stage):
             messages=list(result.messages),
             seconds=time.perf_counter() - started,
             seen=row_digests(given[0]),
+            by_machine=isinstance(model, OneVsRest) and hasattr(model, "cv_scores"),
         )
 
 

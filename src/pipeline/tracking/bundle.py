@@ -27,6 +27,8 @@ _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
 # Limits of one call to MLflow.
 _METRICS_PER_CALL, _PARAMS_PER_CALL = 1000, 100
+# What the list of models shows of one.
+_MODEL_METRICS = ("clean_accuracy", "certified_accuracy", "robust_accuracy", "undecided")
 
 
 class DamagedBundle(UserError):
@@ -48,6 +50,8 @@ class RunBundle:
     tags: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int]] = field(default_factory=list)
     dataset: dict[str, Any] | None = None
+    deployment: dict[str, Any] | None = None  # a flavor.Description: what MLflow shows of the model
+    register: str | None = None  # name in the model registry
 
     def is_for(self, store: TrackingStore) -> bool:
         """Whether it was meant for this store; a folder that was moved takes its waiting runs with it."""
@@ -199,10 +203,70 @@ def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> 
 
 
 def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
-    """Save as a pyfunc whose loader is our own code: nothing in the model's folder is executable."""
-    from pipeline.tracking.flavor import save_pyfunc
+    """Log the model as MLflow's own: under Models, found by ``runs:/RUN/model``, ready to be registered.
 
-    target = bundle.folder / "pyfunc"
-    shutil.rmtree(target, ignore_errors=True)
-    save_pyfunc(bundle.model, target, bundle.run_id)
-    store.client.log_artifacts(bundle.run_id, str(target), artifact_path="model")
+    Its files are kept once, by the logged model; the run's artifacts only say how to get at it.
+    """
+    from mlflow.entities import LoggedModelOutput, Metric
+
+    from pipeline.tracking import flavor
+
+    client, about = store.client, None if bundle.deployment is None else flavor.Description(**bundle.deployment)
+    model = logged_model(store, bundle.run_id)
+    if model is None:
+        shown = {key: value for key, value in bundle.params.items() if key.startswith("model.")}
+        model = client.create_logged_model(
+            _experiment_of(store, bundle.run_id), flavor.NAME, bundle.run_id, _shown_tags(bundle), shown
+        )
+    if model.status != "READY":
+        target = bundle.folder / "pyfunc"
+        shutil.rmtree(target, ignore_errors=True)
+        flavor.save_pyfunc(bundle.model, target, bundle.run_id, about, model.model_id)
+        # No MLmodel there: MLflow would take the run's folder for the model when it is registered.
+        client.log_text(bundle.run_id, flavor.how_to_use(bundle.run_id), f"{flavor.NAME}/README.md")
+        client.log_model_artifacts(model.model_id, str(target))
+        client.log_outputs(bundle.run_id, [LoggedModelOutput(model.model_id, step=0)])
+        once = [point for point in bundle.metrics if point[2] == 0 and point[0] in _MODEL_METRICS]
+        digest = {} if bundle.dataset is None else _named(bundle.dataset)
+        points = [Metric(k, v, bundle.logged_at, s, model.model_id, run_id=bundle.run_id, **digest) for k, v, s in once]
+        client.log_batch(bundle.run_id, metrics=points)
+        client.finalize_logged_model(model.model_id, "READY")
+    if bundle.register:
+        register_model(store, bundle.run_id, bundle.register)
+
+
+def logged_model(store: TrackingStore, run_id: str) -> Any:
+    """The model that a run has logged, finished or not; None if it has none."""
+    found = store.client.search_logged_models(
+        [_experiment_of(store, run_id)], filter_string=f"source_run_id = '{run_id}'", max_results=1
+    )
+    return found[0] if found else None
+
+
+def register_model(store: TrackingStore, run_id: str, name: str) -> None:
+    """Make the model of a run a version of the registered model ``name``; a second time changes nothing."""
+    from mlflow.exceptions import MlflowException
+
+    client, model = store.client, logged_model(store, run_id)
+    if model is None:
+        raise UserError(f"tracking.register: run {run_id[:8]} was logged before models could be registered; rerun it")
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    if not any(version.run_id == run_id for version in client.search_model_versions(f"name = '{name}'")):
+        # Not by models:/ID: MLflow would look for it in the store of the process, not of this client.
+        client.create_model_version(name, model.artifact_location, run_id, model_id=model.model_id)
+
+
+def _experiment_of(store: TrackingStore, run_id: str) -> str:
+    return store.client.get_run(run_id).info.experiment_id
+
+
+def _shown_tags(bundle: RunBundle) -> dict[str, str]:
+    return {key: bundle.tags[key] for key in ("dataset", "model", "attack", "seed") if key in bundle.tags}
+
+
+def _named(dataset: dict[str, Any]) -> dict[str, str]:
+    return {"dataset_name": dataset["name"], "dataset_digest": dataset["digest"]}

@@ -47,6 +47,7 @@ def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[st
 def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list[str]) -> None:
     """Fill and write the bundle of a finished experiment."""
     from models import save
+    from pipeline.tracking.flavor import deploy
 
     bundle.params = flat_params(cfg, results)
     bundle.metrics = _metrics(results.evaluated)
@@ -61,17 +62,20 @@ def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list
     _write_files(cfg, results, bundle.artifacts, overrides)
     run_figure.draw(bundle.artifacts / "figures", cfg, results, which=cfg.figures)
     save(results.trained.model, bundle.model)
+    bundle.register = cfg.tracking.register
+    bundle.deployment = asdict(deploy(results.trained.model, results.data, bundle.model))
     bundle.write()
 
 
 def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
     """The resolved configuration, flat; what tuning and the data chose (C, step, width) is what was trained with."""
-    hidden = ("tracking.uri", "tracking.folder", "cache.folder")
+    hidden = ("tracking.uri", "tracking.folder", "tracking.register", "cache.folder")
     params = {key: value for key, value in flat(cfg).items() if key not in hidden}
     known, model = results.evaluated.verdicts, results.trained.model
     params |= {
         "threat.norm": known.norm,
-        "threat.epsilon": str(known.epsilon),
+        "threat.epsilon": str(known.epsilon if known.raw is None else known.raw),
+        "threat.units": "scaled" if known.raw is None else "raw",
         "threat.attacked": str(known.attacked),
     }
     axes = tuned_axes(cfg)
@@ -106,7 +110,7 @@ def describe_run(cfg: DictConfig, results: Results) -> str:
     lines = [
         f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{attack_label(cfg)}**, seed {cfg.seed}",
         "",
-        f"| clean | certified within {known.threat}{cap} | attacked within {known.threat}{cap} | undecided "
+        f"| clean | certified within {known.shown}{cap} | attacked within {known.shown}{cap} | undecided "
         "| clean, same points | attacked points |",
         "|---|---|---|---|---|---|",
         f"| {m['clean_accuracy']:.2%} | {m['certified_accuracy']:.2%} | {attacked} "
@@ -199,6 +203,7 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         certified_radius_l2=results.evaluated.radii[rows],
         norm=known.norm,
         epsilon=known.epsilon,
+        l2_inside=known.l2_inside,
     )
     np.savez_compressed(
         folder / "certificates" / "radii.npz",

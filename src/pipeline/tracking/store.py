@@ -48,7 +48,7 @@ class TrackingStore:
         """A client bound to this store."""
         from mlflow import MlflowClient
 
-        return MlflowClient(self.uri)
+        return MlflowClient(self.uri, registry_uri=self.uri)  # models are registered where their runs are
 
     def trusted(self, run: Any) -> Any:
         """A run as the store described it, or :class:`UserError`: a server decides over no path of this machine."""

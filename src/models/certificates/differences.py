@@ -1,0 +1,140 @@
+"""The highest score wins: certificates of differences f_c - f_j, where that is a form of its own."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.certificates.api import Contest, Prove
+from models.certificates.cosines import CosineSum
+from models.certificates.gaussian import GaussianSum
+from models.certificates.linear import LinearForm
+from models.certificates.places import Directions
+from models.certificates.scaling import same_scaling
+from models.expansions.random_features import RandomFeatureSum
+from models.rounding import UNIT64
+
+
+def highest_score(classes: np.ndarray, forms: Sequence[Any], slack: float = 0.0) -> Contest:
+    """Class c wins where f_c - f_j > 0 for all rivals j."""
+    bank = FeatureBank.of(forms)
+    made = [difference(forms[c], forms[j], bank) for c, j in combinations(range(len(forms)), 2)]
+    if any(form is None for form in made):
+        # Different widths or kinds: enough if c is positive and all others are negative.
+        signs = [[(j, 1.0 if j == c else -1.0) for j in range(len(forms))] for c in range(len(forms))]
+        return Contest(np.asarray(classes), list(forms), signs, slack)
+    return Contest(np.asarray(classes), made, pairs(len(forms)), slack)
+
+
+def pairs(n_classes: int) -> list[list[tuple[int, float]]]:
+    """Pair number p of (i, j), i < j, is positive for i."""
+    duels: list[list[tuple[int, float]]] = [[] for _ in range(n_classes)]
+    for number, (i, j) in enumerate(combinations(range(n_classes), 2)):
+        duels[i].append((number, 1.0))
+        duels[j].append((number, -1.0))
+    return duels
+
+
+def difference(one: Any, other: Any, bank: "FeatureBank | None" = None) -> Any:
+    """f_one - f_other as a form of its own, or None if it is not one."""
+    if not same_scaling(getattr(one, "scaling", None), getattr(other, "scaling", None)):
+        return None
+    if isinstance(one, CosineSum) and isinstance(other, CosineSum):
+        return None if bank is None else CosineDifference(one, other, bank)
+    if isinstance(one, LinearForm) and isinstance(other, LinearForm):
+        mass = np.abs(one.weights) + np.abs(other.weights)
+        constant = abs(one.intercept) + abs(other.intercept)
+        unit = max(one.unit, other.unit)
+        weights, intercept = one.weights - other.weights, one.intercept - other.intercept
+        return LinearForm(weights, intercept, unit, mass, constant, scaling=one.scaling)
+    if isinstance(one, GaussianSum) and isinstance(other, GaussianSum) and one.gamma == other.gamma:
+        centers = np.concatenate([one.centers, other.centers])
+        weights = np.concatenate([one.weights, -other.weights])
+        intercept = one.intercept - other.intercept
+        # Two intercepts that cancel leave the rounding of the larger.
+        allowance = one.allowance + other.allowance + 8 * UNIT64 * (abs(one.intercept) + abs(other.intercept))
+        return GaussianSum(centers, weights, one.gamma, intercept, allowance, one.scaling)
+    return None
+
+
+class FeatureBank:
+    """The random features that machines of the same seed and width share, held once for all their differences."""
+
+    def __init__(self, first: RandomFeatureSum, numbers: list[int]):
+        self.first, self.numbers = first, numbers
+
+    @classmethod
+    def of(cls, forms: Sequence[Any]) -> "FeatureBank | None":
+        """None where the machines' features are not the same."""
+        if not all(isinstance(form, CosineSum) for form in forms):
+            return None
+        sums = [form.expansion for form in forms]
+        if any(cls._features_of(one) != cls._features_of(sums[0]) for one in sums):
+            return None
+        return cls(sums[0], sorted({number for one in sums for number, _ in one.live_blocks()}))
+
+    @staticmethod
+    def _features_of(one: RandomFeatureSum) -> tuple[Any, ...]:
+        space = one.space
+        return type(one), space.kernel, space.gammas[0], space.seed, space.dtype, space.dimension, one.n_features
+
+    @cached_property
+    def features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies (m, d), their lengths (m,) and phases (m,) in float64."""
+        scale = self.first.space.kernel.frequency_scale(self.first.space.gammas[0])
+        stream = self.first.stream.in_dtype(torch.float64)
+        blocks = [stream.block(number) for number in self.numbers]
+        frequencies = np.concatenate([block.frequencies.t().numpy() * scale for block in blocks])
+        lengths = np.linalg.norm(frequencies, axis=1) * (1 + frequencies.shape[1] * UNIT64)
+        return frequencies, lengths, np.concatenate([block.phases.numpy() for block in blocks])
+
+    @cached_property
+    def directions(self) -> Directions:
+        return Directions.of(self.features[0])
+
+
+class CosineDifference(CosineSum):
+    """The difference of two random-feature machines with the same features.
+
+    The machines are evaluated one by one, so that rounding is that of both: moments and curvatures are their sums.
+    """
+
+    def __init__(self, one: CosineSum, other: CosineSum, bank: FeatureBank):
+        self.expansion: Any = _Difference(one.expansion, other.expansion, bank.numbers)
+        self.curvature, self.single, self.bank = one.curvature + other.curvature, one.single, bank
+        self.mass, self.first, self.second = one.mass + other.mass, one.first + other.first, one.second + other.second
+        self.n_terms = one.n_terms + other.n_terms
+
+    @property
+    def stages(self) -> tuple[tuple[Prove, int], ...]:
+        # Quartics keep a large matrix each: too much for a form per pair of classes.
+        return super().stages[:1]
+
+    @cached_property
+    def _features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        weights = np.concatenate([weights[:, 0].numpy() for _, weights in self.expansion.live_blocks()])
+        return *self.bank.features, weights
+
+    @cached_property
+    def _directions(self) -> Directions:
+        return self.bank.directions
+
+
+class _Difference:
+    """The difference of two sums over the same blocks, as `CosineSum` reads an expansion; weights in float64."""
+
+    scores_and_gradients = RandomFeatureSum.scores_and_gradients
+
+    def __init__(self, one: RandomFeatureSum, other: RandomFeatureSum, numbers: list[int]):
+        self.one, self.other, self.numbers = one, other, numbers
+        self.space, self.stream, self.n_features, self.n_columns = one.space, one.stream, one.n_features, 1
+
+    def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
+        mine, theirs = dict(self.one.live_blocks()), dict(self.other.live_blocks())
+        nothing = torch.zeros(self.n_features, 1, dtype=torch.float64)
+        for number in self.numbers:
+            yield number, mine.get(number, nothing).double() - theirs.get(number, nothing).double()
