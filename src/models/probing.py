@@ -216,7 +216,7 @@ class ModelProber:
 
     def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
         """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both of shape (n, q), float64."""
-        columns = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        columns = torch.as_tensor(np.ascontiguousarray(coords, dtype=np.int64))
         even, odd = (part.numpy() for part in self._prober.probe(to_tensor(X, self._dtype), columns, float(h)))
         return even + self._offset + odd, even + self._offset - odd
 

@@ -41,9 +41,9 @@ class Block(NamedTuple):
         # All of them in order: the frequencies as they are, without a second table to read.
         whole = len(coords) == d and torch.equal(coords, torch.arange(d))
         slopes = self.frequencies if whole else self.frequencies[coords]
-        # Where a²/2 is within half an eps, cos a is 1 and sin a is a, to the last bit.
+        # Where a²/2 is within an eps, cos a is 1 and sin a is a, as exactly as the angles themselves are known.
         largest = max(map(abs, torch.aminmax(slopes))) * size if len(coords) else 0.0
-        if float(largest) ** 2 <= torch.finfo(slopes.dtype).eps / 2:
+        if float(largest) ** 2 <= 2.0 * torch.finfo(slopes.dtype).eps:
             return Moves(None, slopes.t(), size)
         moves = slopes * size
         return Moves(moves.cos().t(), moves.sin_().t())
