@@ -23,7 +23,7 @@ from models import AdvSVM
 from pipeline.data import load_dataset
 
 try:
-    # adv-lib asks for torchvision, for a perceptual distance that none of these attacks uses, and for a plotting client.
+    # adv-lib asks for torchvision, for a distance that none of these attacks uses, and for a plotting client.
     for name in ("torchvision", "visdom"):
         try:
             __import__(name)
