@@ -1,13 +1,15 @@
-"""Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN and DeepFool, per budget of gradients.
+"""Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN and DeepFool and adv-lib's DDN and FMN.
 
 One JSON line per model and norm. `ratio` (median) and `p90_ratio` compare with the nearest peer at the same number of
 gradients (target: ≤ 1.01 and ≤ 1.05, at the worst budget); `area` is the area between our curve of accuracy over
 distortion and the best one known (per point the nearest of all attacks and budgets), as a share of the area under it.
-Peers that fail on a point count as infinitely far there.
+Peers that fail on a point count as infinitely far there. Without adv-lib (`pip install --no-deps adv-lib==0.2.8
+visdom`) the rest is compared; its ALMA needs three classes (its loss divides by the third logit).
 """
 
 import sys
 import time
+import types
 from functools import partial
 
 import foolbox
@@ -19,6 +21,18 @@ from timing import report
 from attacks import MinNorm, as_target
 from models import AdvSVM
 from pipeline.data import load_dataset
+
+try:
+    # adv-lib asks for torchvision, for a distance that none of these attacks uses, and for a plotting client.
+    for name in ("torchvision", "visdom"):
+        try:
+            __import__(name)
+        except ImportError:
+            stand_in = sys.modules[name] = types.ModuleType(name)
+            stand_in.models = stand_in.Visdom = None
+    from adv_lib.attacks import ddn, fmn
+except ImportError:
+    ddn = fmn = None
 
 DATASET = sys.argv[1] if len(sys.argv) > 1 else "digits_1v7"
 BUDGETS = [int(value) for value in sys.argv[2:]] or [30, 100]
@@ -51,12 +65,23 @@ class Logits(torch.nn.Module):
         return torch.stack([-0.5 * scores, 0.5 * scores], dim=1)
 
 
-def peers(norm, steps):
-    """Foolbox's attacks with about this many gradients."""
+def peers(wrapped, logits, images, labels, norm, steps):
+    """Each peer's name and examples, with this many gradients."""
     attacks = foolbox.attacks
     if norm == "l2":
-        return [attacks.DDNAttack(steps=steps), attacks.L2FMNAttack(steps=steps), attacks.L2DeepFoolAttack(steps=steps)]
-    return [attacks.LInfFMNAttack(steps=steps), attacks.LinfDeepFoolAttack(steps=steps)]
+        theirs = [
+            attacks.DDNAttack(steps=steps),
+            attacks.L2FMNAttack(steps=steps),
+            attacks.L2DeepFoolAttack(steps=steps),
+        ]
+    else:
+        theirs = [attacks.LInfFMNAttack(steps=steps), attacks.LinfDeepFoolAttack(steps=steps)]
+    for attack in theirs:
+        yield type(attack).__name__, lambda attack=attack: attack(wrapped, images, labels, epsilons=None)[1]
+    if fmn is not None:
+        yield "adv-lib FMN", lambda: fmn(logits, images, labels, norm=2 if norm == "l2" else float("inf"), steps=steps)
+        if norm == "l2":
+            yield "adv-lib DDN", lambda: ddn(logits, images, labels, steps=steps)
 
 
 def distances(model, examples, X, y, norm):
@@ -69,7 +94,8 @@ def distances(model, examples, X, y, norm):
 
 def compare(name, model, X, y, norm):
     """One line of the report."""
-    wrapped = foolbox.PyTorchModel(Logits(model).eval(), bounds=(0, 1), device="cpu")
+    logits = Logits(model).eval()
+    wrapped = foolbox.PyTorchModel(logits, bounds=(0, 1), device="cpu")
     images, labels = torch.from_numpy(X), torch.from_numpy((y == as_target(model).classes_[1]).astype(np.int64))
     found, seconds, gradients = {}, {}, {}
     for budget in BUDGETS:
@@ -78,11 +104,11 @@ def compare(name, model, X, y, norm):
         seconds["ours"] = time.perf_counter() - start
         gradients[budget] = float(result.gradient_evaluations.mean())
         found[budget] = {"ours": np.where(result.success, result.distortion(norm), np.inf)}
-        for peer in peers(norm, budget):
+        for peer, attack in peers(wrapped, logits, images, labels, norm, budget):
             start = time.perf_counter()
-            examples = peer(wrapped, images, labels, epsilons=None)[1].numpy()
-            seconds[type(peer).__name__] = time.perf_counter() - start
-            found[budget][type(peer).__name__] = distances(model, examples, X, y, norm)
+            examples = attack().detach().numpy()
+            seconds[peer] = time.perf_counter() - start
+            found[budget][peer] = distances(model, examples, X, y, norm)
     known = np.min([one for of_budget in found.values() for one in of_budget.values()], axis=0)
 
     def at(percentile):

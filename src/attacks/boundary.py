@@ -81,6 +81,9 @@ def guesses(X: np.ndarray, box: tuple[Any, Any], seed: int, count: int = 64) -> 
 # quarter of the way to the other class) chosen on held-out training rows of the digits and of MNIST 1 vs 7, SVC and
 # exact expansion: of 0.35 to 1.0 and 0.05 to 0.25 these need the fewest restarts and find the nearest points.
 DAMPING = 0.7
+# A step of this share of the distance is none: square to the way back it brings the point nearer by the square of it,
+# and what lies along that way is found by bisection. Four times that, and a walk that no longer gains is at rest, too.
+STILL = 0.01
 
 
 class Nearest:
@@ -94,6 +97,7 @@ class Nearest:
         self.depth = confidence + problem.tolerance
         self.points = problem.X.copy()
         self.distances = np.full(len(problem.X), np.inf)
+        self.settled = np.zeros(len(problem.X), dtype=bool)  # rows whose walk came to rest
 
     @property
     def missing(self) -> np.ndarray:
@@ -109,15 +113,18 @@ class Nearest:
         return better
 
 
-def bisect(problem: Problem, nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int) -> np.ndarray:
+def bisect(
+    problem: Problem, nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int, first: float = 0.5
+) -> np.ndarray:
     """Find where the segments from x to adversarial `ends` cross the boundary; costs `queries` per row.
 
-    Returns the adversarial side of the last interval and offers it to `nearest`.
+    Returns the adversarial side of the last interval and offers it to `nearest`. `first` is the share of the way that
+    is asked about first: near 1 for ends that lie close to the boundary.
     """
     X = problem.X[index]
     inside, outside = np.zeros(len(index)), np.ones(len(index))
-    for _ in range(queries):
-        middle = 0.5 * (inside + outside)
+    for number in range(queries):
+        middle = 0.5 * (inside + outside) if number else np.full(len(index), first)
         points = X + middle[:, None].astype(X.dtype) * (ends - X)
         margins = problem.margins_at(points, index)
         nearest.offer(points, margins, index)
@@ -163,11 +170,13 @@ def walk(
     reach: np.ndarray,
     patience: int = 4,
     oracle: Oracle | None = None,
+    rest: int | None = None,
 ) -> None:
     """Step to the nearest point of the linearised adversarial region, again and again.
 
     From p the model looks like the half-space ``m(p) + g·(z - p) <= -depth``; the point of it (and of the box)
-    nearest to x is known in closed form. A row leaves after `patience` steps that did not bring it nearer.
+    nearest to x is known in closed form. A row leaves after `patience` steps that did not bring it nearer, or where it
+    is its own nearest point: there the distance is stationary on the boundary.
 
     Parameters
     ----------
@@ -177,28 +186,36 @@ def walk(
         Longest step in L2: where the gradient almost vanishes the plane lies far outside the data.
     oracle : callable (points, index) -> (margins, gradients), optional
         Where these come from, when not from the model's own gradients.
+    rest : int, optional
+        Steps in a row of (almost) no length after which a row has come to rest; None goes on until `patience` ends.
     """
     oracle = oracle or problem.margins_and_gradients
     points, reach = starts, reach.astype(starts.dtype)
-    stale = np.zeros(len(index), dtype=int)
+    stale, still = np.zeros(len(index), dtype=int), np.zeros(len(index), dtype=int)
     for _ in range(steps):
-        if len(index) == 0:
-            return
         before = nearest.distances[index]
         margins, gradients = oracle(points, index)
         nearest.offer(points, margins, index)
         gained = nearest.distances[index] < before * (1.0 - 1e-3)
         stale = np.where(gained | np.isinf(nearest.distances[index]), 0, stale + 1)
-        keep = stale < patience
-        if not keep.all():
-            index, points, margins, gradients = index[keep], points[keep], margins[keep], gradients[keep]
-            reach, stale = reach[keep], stale[keep]
         # Aim a little beyond the boundary, or curvature would leave every iterate just short of it.
         aim = nearest.depth + problem.tolerance + 0.1 * np.abs(margins) + 1e-5 * problem.margins[index]
         offsets = row_dots(gradients, points) - margins - aim
         goals = nearest_below_plane(problem.X[index], gradients, offsets, problem.limits(index), nearest.norm)
         move = goals - points
         length = row_norms(move)
+        leave = stale >= patience
+        if rest is not None:
+            known = np.isfinite(nearest.distances[index])
+            still = np.where(known & (length <= STILL * nearest.distances[index]), still + 1, 0)
+            leave |= still >= rest
+            nearest.settled[index] = leave & known & (length <= 4.0 * STILL * nearest.distances[index])
+        if leave.any():
+            stay = ~leave
+            index, points, move, length = index[stay], points[stay], move[stay], length[stay]
+            reach, stale, still = reach[stay], stale[stay], still[stay]
+            if len(index) == 0:
+                return
         scale = DAMPING * np.minimum(1.0, reach / np.maximum(length, 1e-30))
         points = points + scale[:, None].astype(points.dtype) * move
     if len(index):

@@ -14,7 +14,14 @@ class Unattackable(ValueError):
 
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
     """A radius: a finite number >= 0."""
-    value = float(epsilon)
+    if np.ndim(epsilon) > 0:
+        raise ValueError(
+            f"{name} must be one number, got shape {np.shape(epsilon)}: per feature use constraints.epsilon"
+        )
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        value = math.nan
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number >= 0, got {epsilon!r}")
     return value

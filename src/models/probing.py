@@ -6,7 +6,7 @@ product over J alone: with 128 of 3,072 columns a 24th of the work.
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 _RENEW = 32
 # Largest table worth keeping, in numbers: 512 MiB in float32. A larger one is made in parts, each time anew.
 _MOST = 2**27
+
+
+class Moves(NamedTuple):
+    """cos and sin of what a step along each of some coordinates adds to the angles of m features."""
+
+    cosines: Tensor | None  # (m, q); None where they all round to 1
+    sines: Tensor  # (m, q), to be multiplied by `scale`
+    scale: float = 1.0
 
 
 class Prober(ABC):
@@ -42,9 +50,10 @@ class Prober(ABC):
 
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """As `LiveExpansion.probe`. X may be anything; it is fast when few columns differ from the last call's."""
-        if len(X) * self.width > _MOST:
+        if len(X) * self.width > _MOST or len(coords) > X.shape[1] // 2:
+            # Too large a table, or one of which all will have changed by the next call: in parts that stay in cache.
             self._rows = None
-            return self.expansion.probe(X, coords, h)
+            return self._anew(X, coords, h)
         changed = self._changed(X)
         if changed is None:
             self._renew(X)
@@ -68,6 +77,10 @@ class Prober(ABC):
             return None
         changed = (self._rows != X).any(0).nonzero()[:, 0]
         return changed if len(changed) <= X.shape[1] // 2 else None
+
+    def _anew(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        """Even and odd parts without the table."""
+        return self.expansion.probe(X, coords, h)
 
     @abstractmethod
     def _renew(self, X: Tensor) -> None:
@@ -119,7 +132,7 @@ class FeatureProber(Prober):
         self.scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
         self.blocks = list(expansion.live_blocks())
         self.angles: list[Tensor] = []
-        self._moves: tuple[Tensor, float, list[tuple[Tensor, Tensor]]] | None = None
+        self._moves: tuple[Tensor, float, list[Moves]] | None = None
         super().__init__(expansion, len(self.blocks) * expansion.n_features)
 
     def _block(self, place: int) -> "Block":
@@ -140,7 +153,16 @@ class FeatureProber(Prober):
                 add_probes(angles[rows].clone(), moves, weights[:, 0], even[rows], odd[rows])
         return even, odd
 
-    def _moves_of(self, coords: Tensor, h: float) -> list[tuple[Tensor, Tensor]]:
+    def _anew(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        even = torch.zeros(len(X), len(coords), dtype=torch.float64)
+        odd = torch.zeros_like(even)
+        for place, moves in enumerate(self._moves_of(coords, h)):
+            block, weights = self._block(place), self.blocks[place][1][:, 0]
+            for rows in chunks(len(X), self.expansion.n_features):
+                add_probes(block.angles(X[rows], self.scale), moves, weights, even[rows], odd[rows])
+        return even, odd
+
+    def _moves_of(self, coords: Tensor, h: float) -> list[Moves]:
         """What a step along `coords` adds to the angles; short rows are asked about whole, each time the same."""
         if self._moves is None or self._moves[1] != h or not torch.equal(self._moves[0], coords):
             moves = [self._block(place).moves(coords, self.scale * h) for place in range(len(self.blocks))]
@@ -151,14 +173,17 @@ class FeatureProber(Prober):
         self.angles = [angles[rows] for angles in self.angles]
 
 
-def add_probes(angles: Tensor, moves: tuple[Tensor, Tensor], weights: Tensor, even: Tensor, odd: Tensor) -> None:
+def add_probes(angles: Tensor, moves: Moves, weights: Tensor, even: Tensor, odd: Tensor) -> None:
     """Add the parts of Σ_k w_k cos(z_k ± hω_kj) even and odd in h; writes over `angles`.
 
-    cos(z ± hω) = cos z · cos hω ∓ sin z · sin hω: exact, and the odd part is never a difference of scores.
+    cos(z ± hω) = cos z · cos hω ∓ sin z · sin hω: exact, and the odd part is never a difference of scores. With the
+    usual tiny h every cos hω rounds to 1, and the even part is the score itself whatever the coordinate.
     """
-    cosines, sines = moves
-    odd -= torch.sin(angles).mul_(weights) @ sines
-    even += angles.cos_().mul_(weights) @ cosines
+    odd.sub_(torch.sin(angles).mul_(weights) @ moves.sines, alpha=moves.scale)
+    if moves.cosines is None:
+        even += angles.cos_().mv(weights)[:, None]
+    else:
+        even += angles.cos_().mul_(weights) @ moves.cosines
 
 
 class PlainProber:
@@ -191,7 +216,7 @@ class ModelProber:
 
     def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
         """Scores at x + h·e_j and x - h·e_j for each j in `coords`, both of shape (n, q), float64."""
-        columns = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        columns = torch.as_tensor(np.ascontiguousarray(coords, dtype=np.int64))
         even, odd = (part.numpy() for part in self._prober.probe(to_tensor(X, self._dtype), columns, float(h)))
         return even + self._offset + odd, even + self._offset - odd
 

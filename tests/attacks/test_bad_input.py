@@ -47,6 +47,9 @@ def test_bad_data_and_models_are_refused(attack, model, points, labels, message)
     [
         (FGSM, {"epsilon": -0.1}, "epsilon"),
         (FGSM, {"epsilon": float("nan")}, "epsilon"),
+        (FGSM, {"epsilon": np.full(3, 0.1)}, r"epsilon must be one number, got shape \(3,\)"),
+        (FGSM, {"epsilon": "large"}, "epsilon"),
+        (FGSM, {"epsilon": None}, "epsilon"),
         (FGSM, {"norm": "l1"}, "norm"),
         (PGD, {"epsilon": float("inf")}, "epsilon"),
         (PGD, {"steps": 0}, "steps"),
@@ -83,6 +86,8 @@ def test_bad_arguments_of_the_call_are_refused():
         PGD()(MODEL, X, Y, epsilons=[0.1, -0.1])
     with pytest.raises(ValueError, match="epsilons"):
         PGD()(MODEL, X, Y, epsilons=[])
+    with pytest.raises(ValueError, match="epsilons must be one number"):
+        PGD()(MODEL, X, Y, epsilons=[[0.1, 0.2]])
     with pytest.raises(ValueError, match="reference must lie in box"):
         CarliniWagner()(MODEL, X, Y, reference=X + 1)
     with pytest.raises(ValueError, match="reference must have 4 columns"):

@@ -166,6 +166,8 @@ def test_zoo_is_as_near_as_carlini_wagner_within_few_queries_on_few_pixels(name,
     reference = CarliniWagner()(fitted(name), X, y)
     both = result.found & reference.found
     assert result.queries.max() <= 8_000
+    # A walk that has come to rest is not followed by ADAM, which alone takes 5,000.
+    assert np.median(result.queries) <= 2_500
     assert np.median(result.distortion_l2[both]) <= 1.01 * np.median(reference.distortion_l2[both])
 
 

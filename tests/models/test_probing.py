@@ -59,6 +59,26 @@ def test_a_prober_answers_as_single_queries_do_while_rows_move_and_leave(name):
             prober.keep(stay)
 
 
+@pytest.mark.parametrize("h", [1e-6, 1e-1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
+@pytest.mark.parametrize("expansion", ["doubly_stochastic", "fixed_features", "support_vectors"])
+def test_a_prober_asked_about_all_coordinates_answers_alike(expansion, dtype, tolerance, h):
+    """Nothing is kept then, and tiny steps take the frequencies themselves for their sines."""
+    X, y = data()
+    model = AdvSVM(expansion=expansion, batch_size=20, C=4.0, epsilon=0.0, dtype=dtype).fit(X, y)
+    exact = AdvSVM(expansion=expansion, batch_size=20, C=4.0, epsilon=0.0, dtype="float64").fit(X, y)
+    scale = np.abs(exact.scores(X)).max()
+    for coords in (np.arange(X.shape[1]), np.arange(X.shape[1])[::-1], np.array([7, 1, 2, 3, 4, 5, 6, 0])):
+        prober = model.prober()
+        for points in (X[:30], 0.5 * X[:30]):
+            plus, minus = prober.probe(points, coords, h)
+            wanted_plus, wanted_minus = one_by_one(exact, points, coords, h)
+            np.testing.assert_allclose(plus, wanted_plus, atol=20 * scale * tolerance)
+            slopes, wanted = (plus - minus) / (2 * h), (wanted_plus - wanted_minus) / (2 * h)
+            # 1e-16 of the scores over h is what the naive differences round by.
+            np.testing.assert_allclose(slopes, wanted, atol=100 * scale * tolerance + 1e-14 * scale / h)
+
+
 @pytest.mark.parametrize("name", ["doubly_stochastic", "support_vectors"])
 def test_only_changed_columns_are_worked_on(name, monkeypatch):
     X, y = data()

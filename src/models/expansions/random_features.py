@@ -19,7 +19,7 @@ from torch import Tensor
 from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
 from models.kernels import Kernel
-from models.probing import FeatureProber, Prober, add_probes
+from models.probing import FeatureProber, Moves, Prober, add_probes
 
 # A block is drawn in this many independent parts, side by side: drawing alone would cost a tenth of training.
 _PARTS = 2
@@ -35,10 +35,18 @@ class Block(NamedTuple):
         """z = scale · X @ frequencies + phases, shape (n, m)."""
         return torch.addmm(self.phases, X, self.frequencies, alpha=scale)
 
-    def moves(self, coords: Tensor, size: float) -> tuple[Tensor, Tensor]:
+    def moves(self, coords: Tensor, size: float) -> Moves:
         """cos and sin of what moving coordinate j by `size` adds to the angles, both of shape (m, len(coords))."""
-        moves = self.frequencies[coords] * size
-        return moves.cos().t(), moves.sin_().t()
+        d = len(self.frequencies)
+        # All of them in order: the frequencies as they are, without a second table to read.
+        whole = len(coords) == d and torch.equal(coords, torch.arange(d))
+        slopes = self.frequencies if whole else self.frequencies[coords]
+        # Where a²/2 is within an eps, cos a is 1 and sin a is a, as exactly as the angles themselves are known.
+        largest = max(map(abs, torch.aminmax(slopes))) * size if len(coords) else 0.0
+        if float(largest) ** 2 <= 2.0 * torch.finfo(slopes.dtype).eps:
+            return Moves(None, slopes.t(), size)
+        moves = slopes * size
+        return Moves(moves.cos().t(), moves.sin_().t())
 
     @property
     def n_bytes(self) -> int:
