@@ -121,14 +121,14 @@ class CrossValidation:
                 return float(np.mean(fitted.certified_radius(X, y) >= ball.radius))
             # A purse of no seconds: dearer proofs would make the choice depend on the machine.
             return float(np.mean(certify(fitted, X, y, ball.radius, ball.norm, ball.box, seconds=0.0)))
-        margins, slopes = margins_and_slopes(fitted, y)(X)
+        margins, slopes = margins_and_slopes(fitted, y)(X, np.arange(len(X)))
         points = torch.from_numpy(np.asarray(X, dtype=np.float64))
         loss = ball.linear_loss(points, torch.from_numpy(slopes)[:, None])
         return float(np.mean(margins - loss[:, 0].numpy() > 0))
 
     def attacked_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
         """Share of rows that descent inside the ball leaves right."""
-        return float(np.mean(self.ball.lowest_margins(X, margins_and_slopes(fitted, y)) > 0))
+        return float(np.mean(self.ball.survivors(X, margins_and_slopes(fitted, y))))
 
     def report(self, done: int, total: int) -> None:
         """Tell the observer."""
@@ -142,9 +142,9 @@ def margins_and_slopes(fitted: Any, y: np.ndarray) -> MarginsAndSlopes:
         raise ValueError(f"metric='robust_accuracy' needs gradients, and a {type(fitted).__name__} has none")
     signs = np.where(y == fitted.classes_[1], 1.0, -1.0)
 
-    def ask(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        scores, gradients = fitted.scores_and_gradients(X)
-        return signs * scores, signs[:, None] * np.asarray(gradients, dtype=np.float64)
+    def ask(points: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores, gradients = fitted.scores_and_gradients(points)
+        return signs[rows] * scores, signs[rows, None] * np.asarray(gradients, dtype=np.float64)
 
     return ask
 
@@ -226,7 +226,7 @@ def grid_search(
     metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
         What to maximise. Equal settings are decided by accuracy, then the smaller C, then the smaller step.
         "robust_accuracy" is margin - loss > 0 for the largest first-order loss in the threat, on all settings, and
-        descent (20 steps) on the six best and on up to six of the front; one of these is chosen.
+        descent (11 steps) on the six best and on up to six of the front; one of these is chosen.
     norm, radius, box : {"l2", "linf"}, float, (low, high) or None
         The threat of the last two metrics.
     select : {"robust", "within"}
