@@ -159,6 +159,20 @@ def test_the_most_robust_within_a_point_of_the_best_accuracy():
     assert choose(found, offered, how).front == [0, 1, 2, 3]
 
 
+def test_the_most_accurate_within_one_standard_error_of_the_most_robust():
+    accuracy, robust = [0.99, 0.97, 0.97, 0.9], [0.5, 0.74, 0.76, 0.8]
+    found = scores(accuracy, robust)
+    found.robust[3] = [0.7, 0.8, 0.9]  # standard error 0.1 / sqrt(3) = 0.058
+    how, offered = CrossValidation(folds=3, metric="certified_accuracy"), {"C": [1.0, 2.0, 3.0, 4.0]}
+    assert choose(found, offered, how).best == {"C": 4.0}
+    result = choose(found, offered, how, one_se=True)
+    # 0.74 is further below 0.8 than that; what is chosen is on the front.
+    assert result.best == {"C": 3.0}
+    assert result.best_row in result.front
+    found.robust[3] = 0.8
+    assert choose(found, offered, how, one_se=True).best == {"C": 4.0}
+
+
 def test_descent_has_the_last_word_among_the_best():
     n = 9
     estimate = [0.1 * k for k in range(n)]
