@@ -19,6 +19,7 @@ from models.expansions import Expansion, KernelSpace, LiveExpansion
 from models.expansions.random_features import RandomFeatures
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes, combinations
 from models.kernels import Kernel
+from models.threat_ball import SAMPLED
 from models.training import Columns, TrainingRecord, train_columns
 
 if TYPE_CHECKING:
@@ -175,22 +176,28 @@ class _HeldOut:
         rows = self.how.sample(self.numbers, fold)
         return to_tensor(self.X[rows], self.live.space.dtype).numpy(), self.signs[rows]
 
-    def _slopes(self, points: np.ndarray, signs: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+    def _slopes(
+        self, points: np.ndarray, signs: np.ndarray, columns: np.ndarray, coords: torch.Tensor | None
+    ) -> tuple[np.ndarray, torch.Tensor]:
         """y·f, shape (n, c), float64, and y·∇f, shape (n, c, d)."""
-        scores, gradients = self.live.scores_and_gradients(torch.from_numpy(points), torch.from_numpy(columns))
+        chosen = torch.from_numpy(columns)
+        scores, gradients = self.live.scores_and_gradients(torch.from_numpy(points), chosen, coords=coords)
         y = torch.from_numpy(signs)[:, None]
         return (y * scores.double()).numpy(), gradients * y[:, :, None].to(gradients.dtype)
 
     def robust(self, width_of: np.ndarray, fold_of: np.ndarray) -> np.ndarray:
         """Share of rows certified, or to first order robust, for each column; 0 for a diverged one."""
-        share, ball = np.zeros(len(fold_of)), self.how.ball
+        share, ball, coords = np.zeros(len(fold_of)), self.how.ball, self._coords()
         for width, fold in np.unique(np.stack([width_of, fold_of]), axis=1).T:
             columns = np.flatnonzero((width_of == width) & (fold_of == fold) & ~self.record.diverged)
             if len(columns) == 0:
                 continue
             points, signs = self._rows(int(fold))
-            margins, slopes = self._slopes(points, signs, columns)
-            loss = ball.linear_loss(torch.from_numpy(points), slopes).double().numpy()
+            margins, slopes = self._slopes(points, signs, columns, coords)
+            if coords is None:
+                loss = ball.linear_loss(torch.from_numpy(points), slopes).double().numpy()
+            else:
+                loss = ball.sampled_loss(torch.from_numpy(points), slopes, coords).double().numpy()
             if self.how.metric == "certified_accuracy":
                 steepness = slopes.norm(dim=2).double().numpy()
                 lengths = ball.lengths(torch.from_numpy(points))[:, None]
@@ -201,14 +208,23 @@ class _HeldOut:
             share[columns] = (lowest > 0).mean(0)
         return share
 
+    def _coords(self) -> torch.Tensor | None:
+        """Some pixels, where slopes of them all would cost more than the training; a certificate needs them all."""
+        dimension = self.X.shape[1]
+        if self.how.metric == "certified_accuracy" or dimension < 2 * SAMPLED:
+            return None
+        rng = np.random.default_rng([self.how.random_state, 3])
+        return torch.from_numpy(np.sort(rng.choice(dimension, SAMPLED, replace=False)))
+
     def attacked(self, column: int, fold: int) -> float:
         """Share of rows that descent leaves right."""
         if self.record.diverged[column]:
             return 0.0
         points, signs = self._rows(fold)
+        scores_and_gradients = self.live.column(column)
 
-        def ask(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            margins, slopes = self._slopes(moved, signs, np.array([column]))
-            return margins[:, 0], slopes[:, 0].double().numpy()
+        def ask(moved: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            scores, gradients = (part[:, 0].double().numpy() for part in scores_and_gradients(torch.from_numpy(moved)))
+            return signs[rows] * scores, signs[rows, None] * gradients
 
-        return float(np.mean(self.how.ball.lowest_margins(points, ask) > 0))
+        return float(np.mean(self.how.ball.survivors(points, ask)))

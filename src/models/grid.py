@@ -121,14 +121,14 @@ class CrossValidation:
                 return float(np.mean(fitted.certified_radius(X, y) >= ball.radius))
             # A purse of no seconds: dearer proofs would make the choice depend on the machine.
             return float(np.mean(certify(fitted, X, y, ball.radius, ball.norm, ball.box, seconds=0.0)))
-        margins, slopes = margins_and_slopes(fitted, y)(X)
+        margins, slopes = margins_and_slopes(fitted, y)(X, np.arange(len(X)))
         points = torch.from_numpy(np.asarray(X, dtype=np.float64))
         loss = ball.linear_loss(points, torch.from_numpy(slopes)[:, None])
         return float(np.mean(margins - loss[:, 0].numpy() > 0))
 
     def attacked_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
         """Share of rows that descent inside the ball leaves right."""
-        return float(np.mean(self.ball.lowest_margins(X, margins_and_slopes(fitted, y)) > 0))
+        return float(np.mean(self.ball.survivors(X, margins_and_slopes(fitted, y))))
 
     def report(self, done: int, total: int) -> None:
         """Tell the observer."""
@@ -142,9 +142,9 @@ def margins_and_slopes(fitted: Any, y: np.ndarray) -> MarginsAndSlopes:
         raise ValueError(f"metric='robust_accuracy' needs gradients, and a {type(fitted).__name__} has none")
     signs = np.where(y == fitted.classes_[1], 1.0, -1.0)
 
-    def ask(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        scores, gradients = fitted.scores_and_gradients(X)
-        return signs * scores, signs[:, None] * np.asarray(gradients, dtype=np.float64)
+    def ask(points: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores, gradients = fitted.scores_and_gradients(points)
+        return signs[rows] * scores, signs[rows, None] * np.asarray(gradients, dtype=np.float64)
 
     return ask
 
@@ -226,11 +226,12 @@ def grid_search(
     metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
         What to maximise. Of equals the more accurate, the wider kernel, the smaller C, the smaller step.
         "robust_accuracy" is margin - loss > 0 for the largest first-order loss in the threat, on all settings, and
-        descent (20 steps) on the six best and on up to six of the front; one of these is chosen.
+        descent (11 steps) on the six best and on up to six of the front; one of these is chosen.
     norm, radius, box : {"l2", "linf"}, float, (low, high) or None
         The threat of the last two metrics.
-    select : {"robust", "within"}
-        The largest metric, or the largest among settings at most `within` below the best accuracy.
+    select : {"robust", "within", "one_se"}
+        The largest metric; the largest among settings at most `within` below the best accuracy; or the most accurate
+        setting whose metric is at most one standard error (over folds) below the largest.
     within : float
         0.01 is one point of accuracy.
     max_rows : int
@@ -240,15 +241,15 @@ def grid_search(
     observer : callable, optional
         ``observer("tune", done, total)``.
     """
-    if select not in ("robust", "within"):
-        raise ValueError(f"select={select!r} is not one of robust, within")
+    if select not in ("robust", "within", "one_se"):
+        raise ValueError(f"select={select!r} is not one of robust, within, one_se")
     how = CrossValidation(folds, metric, Ball(norm, radius, box), max_rows, random_state, observer)
     offered = {"C": C, "step": step, "width_scale": width, "epsilon": epsilon, "C_f": C_f, "n_features": n_features}
     offered |= {"learning_rate": learning_rate, "epochs": epochs}
     axes = {name: _axis(name, values) for name, values in offered.items() if values is not None}
     fast = getattr(model, "cv_scores", None)
     scores = cross_validate_fits(model, X, y, axes, how) if fast is None else fast(X, y, axes, how)
-    return choose(scores, axes, how, within if select == "within" else None)
+    return choose(scores, axes, how, within if select == "within" else None, select == "one_se")
 
 
 def _axis(name: str, values: Sequence[float]) -> list[float]:
@@ -307,8 +308,10 @@ def cross_validate_fits(
     return FoldScores(settings, accuracy, robust, diverged, attack)
 
 
-def choose(scores: FoldScores, offered: Axes, how: CrossValidation, within: float | None = None) -> GridResult:
-    """The best setting of a cross-validation."""
+def choose(
+    scores: FoldScores, offered: Axes, how: CrossValidation, within: float | None = None, one_se: bool = False
+) -> GridResult:
+    """The best setting of a cross-validation, by the rules of `grid_search`."""
     messages = list(scores.messages)
     accuracy = scores.accuracy.mean(1)
     robust = None if scores.robust is None else scores.robust.copy()
@@ -336,6 +339,11 @@ def choose(scores: FoldScores, offered: Axes, how: CrossValidation, within: floa
             "settings, the best and those on the front, to first order for the others."
         )
     best_row = min((row for row in ranked if known[row]), key=preference)
+    if one_se and robust is not None:
+        error = robust[best_row].std(ddof=1) / np.sqrt(how.folds)
+        near = [row for row in ranked if known[row] and robust[row].mean() >= robust[best_row].mean() - error - 1e-12]
+        # Of equally accurate ones the most robust: `near` is in that order.
+        best_row = max(near, key=lambda row: round(accuracy[row], 12))
     best = scores.settings[best_row]
     if robust is not None and not robust.any():
         verb = "certifies" if how.metric == "certified_accuracy" else "keeps"

@@ -45,19 +45,22 @@ class KernelSum:
             self.space.kernel_product(squared, self.weights, out[rows])
         return out
 
-    def scores_and_gradients(self, X: Tensor, columns: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-        """Shapes (n, c) and (n, c, d), for columns that all have the width `gamma`."""
+    def scores_and_gradients(
+        self, X: Tensor, columns: Tensor, gamma: float, coords: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Shapes (n, c) and (n, c, d), or `coords` of the d, for columns that all have the width `gamma`."""
         weights = self.weights[:, columns]
         across = weights.t().contiguous()
+        places, vectors = (X, self.vectors) if coords is None else (X[:, coords], self.vectors[:, coords])
         scores = torch.empty(len(X), len(columns), dtype=weights.dtype)
-        gradients = torch.empty(len(X), len(columns), X.shape[1], dtype=weights.dtype)
+        gradients = torch.empty(len(X), len(columns), places.shape[1], dtype=weights.dtype)
         for rows in chunks(len(X), len(self) * len(columns), at_least=16):
             squared = self.space.squared_distances(X[rows], self.vectors, norms_b=self.norms)
             values = self.space.kernel.from_squared_distance_(squared.clone(), gamma)
             slopes = self.space.kernel.slope(squared, values, gamma)[:, None, :] * across
             # Σ_s 2 w_s k'(x, s) (x - s), the two halves apart.
-            torch.mul(slopes.sum(2, keepdim=True), X[rows, None, :], out=gradients[rows]).mul_(2.0)
-            gradients[rows].view(-1, X.shape[1]).addmm_(slopes.flatten(0, 1), self.vectors, alpha=-2.0)
+            torch.mul(slopes.sum(2, keepdim=True), places[rows, None, :], out=gradients[rows]).mul_(2.0)
+            gradients[rows].view(-1, places.shape[1]).addmm_(slopes.flatten(0, 1), vectors, alpha=-2.0)
             scores[rows] = values @ weights
         return scores, gradients
 
@@ -125,8 +128,12 @@ class GaussianSum(KernelSum):
             torch.mm(self.values(X[rows]), self.weights, out=out[rows])
         return out
 
-    def scores_and_gradients(self, X: Tensor, columns: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    def scores_and_gradients(
+        self, X: Tensor, columns: Tensor, gamma: float, coords: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Shapes (n, 1) and (n, 1, d); there is one column and one width."""
+        if coords is not None:
+            return super().scores_and_gradients(X, columns, gamma, coords)
         scores = torch.empty(len(X), 1, dtype=self.weights.dtype)
         gradients = torch.empty(len(X), 1, X.shape[1], dtype=self.weights.dtype)
         for rows in chunks(len(X), len(self), at_least=16):

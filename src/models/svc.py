@@ -120,7 +120,14 @@ class KernelSVC(ExpansionClassifier):
     def _resolve_gamma(self, X: np.ndarray) -> float:
         return RBF(width_scale=float(self.width_scale), gamma=self.gamma).resolve_gamma(X, int(self.random_state))
 
-    def _hold(self, vectors: np.ndarray, coefficients: np.ndarray, intercept: float, double: bool) -> None:
+    def _hold(
+        self,
+        vectors: np.ndarray,
+        coefficients: np.ndarray,
+        intercept: float,
+        double: bool,
+        squared_norm: float | None = None,
+    ) -> None:
         """Keep f = Σ_s coefficient_s k(·, s) + intercept; float32 unless the data was float64."""
         dtype = torch.float64 if double else torch.float32
         space = KernelSpace(RBF(), (self.gamma_,), vectors.shape[1], dtype, int(self.random_state))
@@ -134,7 +141,8 @@ class KernelSVC(ExpansionClassifier):
         self.expansion_ = SupportVectors().restore(space, arrays)
         self.intercept_ = intercept
         self.n_support_ = len(vectors)
-        self._squared_norm = max(self.expansion_.squared_norm(), 0.0)
+        # Where the kernel matrix is at hand, as in a grid, the norm costs nothing; else as much as half of it.
+        self._squared_norm = max(self.expansion_.squared_norm() if squared_norm is None else squared_norm, 0.0)
         self.norm_ = float(np.sqrt(self._squared_norm))
 
     @property
@@ -196,8 +204,8 @@ class KernelSVC(ExpansionClassifier):
         fits: dict[tuple[int, int], tuple[Any, ...]] = {}
 
         def hold(place: int, fold: int) -> KernelSVC:
-            probe.gamma_, support, coefficients, intercept = fits[place, fold]
-            probe._hold(rows[support], coefficients, intercept, rows.dtype == np.float64)
+            probe.gamma_, support, coefficients, intercept, squared_norm = fits[place, fold]
+            probe._hold(rows[support], coefficients, intercept, rows.dtype == np.float64, squared_norm)
             return probe
 
         for place, width in enumerate(widths):
@@ -212,8 +220,9 @@ class KernelSVC(ExpansionClassifier):
                     fitted.fit(inner, signs[train])
                     accuracy[row, fold] = np.mean((fitted.decision_function(outer) > 0) == (signs[held_out] > 0))
                     if robust is not None:
-                        support = train[fitted.support_]
-                        fits[row, fold] = (gamma, support, fitted.dual_coef_[0], float(fitted.intercept_[0]))
+                        support, weights = train[fitted.support_], fitted.dual_coef_[0]
+                        squared_norm = float(weights @ gram[np.ix_(support, support)] @ weights)
+                        fits[row, fold] = (gamma, support, weights, float(fitted.intercept_[0]), squared_norm)
                         robust[row, fold] = how.robust_share(hold(row, fold), rows[some], labels[some])
                     how.report((place * how.folds + fold) * len(Cs) + row % len(Cs) + 1, accuracy.size)
 

@@ -32,8 +32,9 @@ class TuneConf:
 
     ``step`` is the paper's γ, ``width_scale`` the kernel's width. ``norm`` and ``radius`` are the threat of the robust
     and the certified metric: null is that of the run's attack, or L2 at ``evaluation.l2_cap``. ``within`` chooses the
-    most robust setting at most that far below the best accuracy (0.01 is one point). An axis is a list of values; null
-    leaves the model's own alone.
+    most robust setting at most that far below the best accuracy (0.01 is one point); ``select: one_se`` the most
+    accurate setting at most one standard error (over folds) less robust than the most robust. An axis is a list of
+    values; null leaves the model's own alone.
     """
 
     name: str = MISSING
@@ -43,7 +44,7 @@ class TuneConf:
     norm: str | None = setting(None, choices=("l2", "linf"))
     radius: float | None = setting(None, ge=0)
     max_rows: int = setting(500, ge=1)
-    select: str | None = setting(None, choices=("robust", "within"))
+    select: str | None = setting(None, choices=("robust", "within", "one_se"))
     within: float | None = setting(None, ge=0, le=1)
     C: list[float] = field(default_factory=_powers, metadata={"each_gt": 0})
     step: list[float] = field(default_factory=_powers, metadata={"each_gt": 0})

@@ -199,8 +199,8 @@ def _check_tuning(tune: DictConfig) -> None:
         raise UserError(f"tune.norm={tune.norm} needs a radius in that norm: give tune.radius, too")
     if (tune.select == "within") > (tune.within is not None):
         raise UserError("tune.select=within: give tune.within, 0.01 for one point of accuracy")
-    if tune.select == "robust" and tune.within is not None:
-        raise UserError("tune.select=robust and tune.within are both given: leave one of them out")
+    if tune.select not in (None, "within") and tune.within is not None:
+        raise UserError(f"tune.select={tune.select} and tune.within are both given: leave one of them out")
     if tune.max_rows < tune.folds:
         raise UserError(f"tune.max_rows must be at least tune.folds={tune.folds}; got {tune.max_rows}")
 

@@ -1,5 +1,7 @@
 """Tuning for a threat: the first-order estimate, descent on the best, the Pareto front and the rules to pick by."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -41,30 +43,86 @@ def test_no_point_of_the_ball_loses_more_than_the_linear_loss(seed, radius, norm
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_descent_on_a_linear_score_reaches_its_linear_loss(norm):
+def test_descent_on_a_linear_score_breaks_what_its_linear_loss_does(norm):
     rng = np.random.default_rng(0)
-    X, w = rng.random((20, 6)), rng.standard_normal(6)
+    X, w = rng.random((200, 6)), rng.standard_normal(6)
     for box in (None, (0.0, 1.0)) if norm == "linf" else (None,):
         ball = Ball(norm, 0.2, box)
-        lowest = ball.lowest_margins(X, lambda P: (P @ w, np.tile(w, (len(P), 1))))
-        loss = ball.linear_loss(torch.from_numpy(X), torch.from_numpy(np.tile(w, (20, 1, 1)))).numpy()[:, 0]
-        np.testing.assert_allclose(lowest, X @ w - loss, atol=1e-9)
+        loss = ball.linear_loss(torch.from_numpy(X), torch.from_numpy(np.tile(w, (200, 1, 1)))).numpy()[:, 0]
+        survived = ball.survivors(X, lambda P, rows: (P @ w, np.tile(w, (len(P), 1))))
+        assert 0 < survived.sum() < (X @ w > 0).sum()
+        np.testing.assert_array_equal(survived, X @ w > loss)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_descent_follows_a_bend(norm):
+    """The margin is lowest inside the ball, not where its first slope points: one long step is not enough."""
+    X, ball = np.zeros((1, 2)), Ball(norm, 1.0)
+
+    def ask(points, rows):
+        away = points - np.array([0.25, 0.05])
+        return (away**2).sum(1) - 0.01, 2 * away
+
+    assert ask(X - ball.radius * np.sign(ask(X, None)[1]), None)[0] > 0
+    assert not ball.survivors(X, ask).any()
 
 
 @pytest.mark.parametrize(("norm", "box"), [("l2", None), ("l2", (0.0, 1.0)), ("linf", (0.0, 1.0))])
-def test_descent_never_leaves_ball_or_box(norm, box):
+def test_descent_never_leaves_ball_or_box_and_gives_up_wrong_rows(norm, box):
     rng = np.random.default_rng(1)
     X, seen, ball = rng.random((30, 5)), [], Ball(norm, 0.3, box)
 
-    def ask(points):
-        seen.append(points.copy())
-        return points.sum(1), rng.standard_normal(points.shape)
+    def ask(points, rows):
+        seen.append((points.copy(), rows))
+        return rng.random(len(points)) - 0.2, rng.standard_normal(points.shape)
 
-    ball.lowest_margins(X, ask)
-    for points in seen:
-        length = np.abs(points - X).max(1) if norm == "linf" else np.linalg.norm(points - X, axis=1)
+    survived = ball.survivors(X, ask)
+    for points, rows in seen:
+        moved = points - X[rows]
+        length = np.abs(moved).max(1) if norm == "linf" else np.linalg.norm(moved, axis=1)
         assert length.max() <= 0.3 * (1 + 1e-9)
         assert box is None or (points.min() >= 0 and points.max() <= 1)
+    asked = [set(rows.tolist()) for _, rows in seen]
+    assert asked[0] == set(range(30))
+    assert all(later <= earlier for earlier, later in pairwise(asked))
+    assert set(np.flatnonzero(survived).tolist()) <= asked[-1] < asked[0]
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("expansion", EXPANSIONS, ids=lambda e: e.name)
+def test_slopes_of_some_pixels_estimate_the_loss(norm, expansion):
+    rng = np.random.default_rng(2)
+    X = rng.random((120, 600))
+    y = np.where(X[:, :300].mean(1) > X[:, 300:].mean(1), 1, -1)
+    live = AdvSVM(expansion=expansion, batch_size=30, kernel=RBF(width_scale=0.5), dtype="float64").fit(X, y).expansion_
+    points, coords = torch.from_numpy(X), torch.from_numpy(np.sort(rng.choice(600, 300, replace=False)))
+    ball = Ball(norm, 0.05, (0.0, 1.0))
+    scores, gradients = live.scores_and_gradients(points)
+    some_scores, some = live.scores_and_gradients(points, coords=coords)
+    torch.testing.assert_close(some_scores, scores)
+    torch.testing.assert_close(some, gradients[:, :, coords])
+    exact, estimate = ball.linear_loss(points, gradients), ball.sampled_loss(points, some, coords)
+    assert float((estimate / exact - 1).abs().max()) < 0.25
+    assert float((estimate / exact - 1).mean().abs()) < 0.05
+
+
+@every_model
+def test_a_column_alone_is_that_column(expansion):
+    X, y = problem()
+    from models.batches import RowSource, fold_batches
+    from models.expansions import KernelSpace
+    from models.training import Columns, train_columns
+
+    folds = np.arange(len(X)) % 2
+    columns = Columns(np.array([0.1, 4.0] * 2), np.full(4, 0.3), np.zeros(4), left_out=np.array([0, 0, 1, 1]))
+    live = expansion.begin(KernelSpace(RBF(), (0.5, 4.0), 5, torch.float64, 0), 4)
+    batches = fold_batches(folds, 20, 1, 0)
+    train_columns(live, RowSource(X, torch.float64), y.astype(float), batches, columns, folds=folds)
+    points = torch.from_numpy(X[:7])
+    for column in range(4):
+        together = live.scores_and_gradients(points, torch.tensor([column]))
+        for one, other in zip(live.column(column)(points), together):
+            torch.testing.assert_close(one, other)
 
 
 # -- choosing ----------------------------------------------------------------------------------------------------------
@@ -99,6 +157,20 @@ def test_the_most_robust_within_a_point_of_the_best_accuracy():
     assert choose(found, offered, how, within=0.02).best == {"C": 3.0}
     assert choose(found, offered, how, within=0.0).best == {"C": 1.0}
     assert choose(found, offered, how).front == [0, 1, 2, 3]
+
+
+def test_the_most_accurate_within_one_standard_error_of_the_most_robust():
+    accuracy, robust = [0.99, 0.97, 0.97, 0.9], [0.5, 0.74, 0.76, 0.8]
+    found = scores(accuracy, robust)
+    found.robust[3] = [0.7, 0.8, 0.9]  # standard error 0.1 / sqrt(3) = 0.058
+    how, offered = CrossValidation(folds=3, metric="certified_accuracy"), {"C": [1.0, 2.0, 3.0, 4.0]}
+    assert choose(found, offered, how).best == {"C": 4.0}
+    result = choose(found, offered, how, one_se=True)
+    # 0.74 is further below 0.8 than that; what is chosen is on the front.
+    assert result.best == {"C": 3.0}
+    assert result.best_row in result.front
+    found.robust[3] = 0.8
+    assert choose(found, offered, how, one_se=True).best == {"C": 4.0}
 
 
 def test_descent_has_the_last_word_among_the_best():

@@ -134,6 +134,7 @@ def test_a_grid_for_a_threat_is_another_grid_for_another_threat_only(composed):
 REFUSED = {
     ("tune.select=within",): "tune.select=within: give tune.within",
     ("tune.select=robust", "tune.within=0.1"): "tune.select=robust and tune.within are both given",
+    ("tune.select=one_se", "tune.within=0.1"): "tune.select=one_se and tune.within are both given",
     ("tune.norm=l2",): "tune.norm=l2 needs a radius in that norm",
     ("tune.max_rows=4",): "tune.max_rows must be at least tune.folds=5",
 }

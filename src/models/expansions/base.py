@@ -5,7 +5,7 @@ at once, the *columns*: the settings and folds of a grid. A single model is one 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -219,9 +219,17 @@ class LiveExpansion(ABC):
 
     @abstractmethod
     def scores_and_gradients(
-        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        X: Tensor,
+        columns: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        coords: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """f(x), shape (n, c), and ∇f(x), shape (n, c, d), for some columns of one width."""
+        """f(x), shape (n, c), and ∇f(x), shape (n, c, d), or its `coords` only, for some columns of one width."""
+
+    def column(self, number: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """One column's `scores_and_gradients`, for many calls, shapes (n, 1) and (n, 1, d)."""
+        return lambda X: self.scores_and_gradients(X, torch.tensor([number]))
 
     @abstractmethod
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:

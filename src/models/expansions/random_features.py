@@ -206,24 +206,28 @@ class RandomFeatureSum(LiveExpansion):
         return out
 
     def scores_and_gradients(
-        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        X: Tensor,
+        columns: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        coords: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         dtype = dtype or self.space.dtype
         stream = self.stream.in_dtype(dtype)
         columns = torch.tensor([0]) if columns is None else columns
         scale = self.space.kernel.frequency_scale(self.space.gamma_of(columns, self.n_columns))
         scores = torch.zeros(len(X), len(columns), dtype=dtype)
-        gradients = torch.zeros(len(X), len(columns), X.shape[1], dtype=dtype)
+        width = X.shape[1] if coords is None else len(coords)
+        gradients = torch.zeros(len(X), len(columns), width, dtype=dtype)
         for number, weights in self.live_blocks():
             block = stream.block(number)
+            frequencies = block.frequencies if coords is None else block.frequencies[coords]
             weights = weights[:, columns].to(dtype)
             downward = -weights.t().contiguous()
             for rows in chunks(len(X), self.n_features * len(columns), at_least=16):
                 angles = block.angles(X[rows], scale)
                 slopes = torch.sin(angles)[:, None, :] * downward
-                gradients[rows].view(-1, X.shape[1]).addmm_(
-                    slopes.view(-1, self.n_features), block.frequencies.t(), alpha=scale
-                )
+                gradients[rows].view(-1, width).addmm_(slopes.view(-1, self.n_features), frequencies.t(), alpha=scale)
                 scores[rows].addmm_(angles.cos_(), weights)
         return scores, gradients
 

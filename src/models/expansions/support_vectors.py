@@ -1,6 +1,7 @@
 """The exact expansion: f(x) = Σ_s w_s k(x, s) over the rows that violated their margin."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -171,10 +172,24 @@ class SupportVectorSum(LiveExpansion):
         return self._ready(dtype).scores(X)
 
     def scores_and_gradients(
-        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        X: Tensor,
+        columns: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        coords: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         columns = torch.tensor([0]) if columns is None else columns
-        return self._ready(dtype).scores_and_gradients(X, columns, self.space.gamma_of(columns, self.n_columns))
+        gamma = self.space.gamma_of(columns, self.n_columns)
+        return self._ready(dtype).scores_and_gradients(X, columns, gamma, coords)
+
+    def column(self, number: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        vectors, weights = self.live()
+        # A column has its own support vectors: not those of the fold it left out, nor rows beyond its margin.
+        used = weights[:, number].ne(0)
+        first, gamma = torch.tensor([0]), self.space.gamma_of(torch.tensor([number]), self.n_columns)
+        space = replace(self.space, gammas=(gamma,))
+        alone = space.kernel.sum(space, vectors[used], weights[used, number][:, None], space.dtype)
+        return lambda X: alone.scores_and_gradients(X, first, gamma)
 
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         return self._ready(None).probe(X, coords, h)

@@ -111,7 +111,7 @@ class Tune(Stage):
             norm=norm,
             radius=radius,
             box=data.box,
-            select="robust" if settings.within is None else "within",
+            select=settings.select or ("robust" if settings.within is None else "within"),
             within=settings.within or 0.0,
             max_rows=settings.max_rows,
             random_state=settings.seed,
@@ -163,5 +163,6 @@ def describe(cfg: DictConfig, tuned: Tuned) -> str:
         return "not tuned"
     sizes = " × ".join(f"{len(cfg.tune[name])} {name}" for name in axes)
     within = "" if cfg.tune.within is None else f", at most {cfg.tune.within:.1%} below the best accuracy"
+    within += ", the most accurate within one standard error" if cfg.tune.select == "one_se" else ""
     metric = " within ".join(filter(None, (cfg.tune.metric.replace("_", " "), tuned.threat)))
     return f"{cfg.tune.folds}-fold grid, {sizes}, by {metric}{within}"
