@@ -129,7 +129,11 @@ def test_curves_are_stepped_metrics(client, experiments):
             assert len(points) >= 100, name  # what small data gets unless its passes are set
 
 
-def test_a_run_has_the_contracts_artifacts(client, experiments):
+def test_a_run_has_the_contracts_artifacts(swept, client, experiments):
+    import mlflow
+
+    # A client looks up the files of a logged model in the store of its process, whatever its own address.
+    mlflow.set_tracking_uri(f"sqlite:///{swept[0]}/mlruns/mlflow.db")
     for run_ in experiments:
         names = set()
 
