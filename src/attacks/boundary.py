@@ -193,6 +193,8 @@ def walk(
     points, reach = starts, reach.astype(starts.dtype)
     stale, still = np.zeros(len(index), dtype=int), np.zeros(len(index), dtype=int)
     for _ in range(steps):
+        if len(index) == 0:
+            return
         before = nearest.distances[index]
         margins, gradients = oracle(points, index)
         nearest.offer(points, margins, index)
@@ -214,8 +216,6 @@ def walk(
             stay = ~leave
             index, points, move, length = index[stay], points[stay], move[stay], length[stay]
             reach, stale, still = reach[stay], stale[stay], still[stay]
-            if len(index) == 0:
-                return
         scale = DAMPING * np.minimum(1.0, reach / np.maximum(length, 1e-30))
         points = points + scale[:, None].astype(points.dtype) * move
     if len(index):
