@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import operator
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from importlib import metadata
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import platformdirs
 
 _OWN = ("models", "attacks", "pipeline")
 # Results may change in their last bits with these, also where only another library imports them.
@@ -71,7 +76,7 @@ class Sources:
             if module is None:
                 continue
             name = ".".join(parts[cut:])
-            home = module.passes_on.get(name)
+            home = module.facts.passes_on.get(name)
             return self.locate(f"{home}.{name}") if home and home != module.name else (module, name)
         raise ModuleNotFoundError(target)
 
@@ -84,9 +89,9 @@ class Sources:
             if module.name in found:
                 continue
             found[module.name] = module
-            for name in module.imports:
+            for name in module.facts.imports:
                 waiting += self._along(name)
-            if module.imports_by_name:
+            if module.facts.imports_by_name:
                 waiting += [m for name in module.siblings() if (m := self.module(name)) is not None]
         return found
 
@@ -101,7 +106,7 @@ class Sources:
             package = self.module(".".join(parts[:cut]))
             if package is not None:
                 yield package
-        if module.is_package and name and name not in module.defines:
+        if module.is_package and name and name not in module.facts.defines:
             # Passed on in a way that the text does not tell: it may be any module of the package.
             yield from (m for sibling in module.siblings() if (m := self.module(sibling)) is not None)
 
@@ -110,7 +115,8 @@ class Sources:
         if targets not in self._versions:
             modules = self.reach(*targets)
             libraries = {library for module in modules.values() for library in module.libraries(self)}
-            digests = {name: module.digest for name, module in modules.items()}
+            digests = {name: module.facts.digest for name, module in modules.items()}
+            _KNOWN.keep()
             self._versions[targets] = digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
         return self._versions[targets]
 
@@ -243,6 +249,66 @@ def _rule(options: list[ast.expr]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What the text of a module says."""
+
+    digest: str
+    """Of the code; comments, docstrings and layout do not count."""
+    imports: list[str]
+    """Dotted paths that the code imports, at the top or inside functions. A package's are those it uses itself."""
+    imports_by_name: bool
+    """Whether it imports modules whose names it computes: then it may reach every module beside it."""
+    passes_on: dict[str, str]
+    """Names that a package offers from elsewhere → the module they come from."""
+    defines: list[str]
+    """Names that are made in the file itself."""
+
+
+class _KnownFacts:
+    """Facts by the content of a file, in memory and in the user's cache folder: parsing all files takes a second."""
+
+    @cached_property
+    def _file(self) -> Path:
+        reader = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+        version = ".".join(map(str, sys.version_info[:3]))
+        return Path(platformdirs.user_cache_dir("advsvm")) / f"code-{version}-{reader}.json"
+
+    @cached_property
+    def _facts(self) -> dict[str, Facts]:
+        try:
+            return {content: Facts(**known) for content, known in json.loads(self._file.read_text()).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}  # none yet, or not ours: parsed anew
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._grown = False
+
+    def get(self, content: str) -> Facts | None:
+        self._used.add(content)
+        return self._facts.get(content)
+
+    def add(self, content: str, known: Facts) -> None:
+        self._facts[content], self._grown = known, True
+
+    def keep(self) -> None:
+        """Write down what is new; a folder that cannot be written costs the next command a second, nothing else."""
+        if not self._grown:
+            return
+        self._grown = False
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._file.with_suffix(f".{os.getpid()}")
+            # Of a file that was edited a thousand times the last content is enough.
+            kept = self._facts if len(self._facts) < 1000 else {content: self._facts[content] for content in self._used}
+            temporary.write_text(json.dumps({content: asdict(known) for content, known in kept.items()}))
+            temporary.replace(self._file)
+
+
+_KNOWN = _KnownFacts()
+
+
+@dataclass(frozen=True)
 class Module:
     """One source file."""
 
@@ -265,37 +331,40 @@ class Module:
         return list(ast.walk(self.tree))
 
     @cached_property
-    def digest(self) -> str:
-        """Digest of the code; comments, docstrings and layout do not count."""
-        return hashlib.sha256(ast.dump(self.tree).encode()).hexdigest()
+    def facts(self) -> Facts:
+        """What the text says; parsed once for each content of the file, on this machine."""
+        stub = self.file.with_suffix(".pyi") if self.is_package else None
+        declared = stub.read_bytes() if stub is not None and stub.is_file() else b""
+        content = hashlib.sha256(b"\0".join((self.name.encode(), self.file.read_bytes(), declared))).hexdigest()
+        known = _KNOWN.get(content)
+        if known is None:
+            known = Facts(
+                hashlib.sha256(ast.dump(self.tree).encode()).hexdigest(),
+                self._imports(),
+                self._imports_by_name(),
+                self._passes_on(declared) if self.is_package else {},
+                self._defines(),
+            )
+            _KNOWN.add(content, known)
+        return known
 
-    @cached_property
-    def passes_on(self) -> dict[str, str]:
-        """Names that a package offers from elsewhere → the module they come from.
-
-        What is imported for type checkers alone counts here, and what a stub says: that is how a package declares what
-        it imports on demand.
-        """
-        if not self.is_package:
-            return {}
-        stub = self.file.with_suffix(".pyi")
-        declared = list(ast.walk(ast.parse(stub.read_bytes()))) if stub.is_file() else []
+    def _passes_on(self, declared: bytes) -> dict[str, str]:
+        # What is imported for type checkers alone counts, and what a stub says: that is how a package declares what it
+        # imports on demand.
         return {
             alias.asname or alias.name: self._absolute(node)
-            for node in [*self.nodes, *declared]
+            for node in [*self.nodes, *ast.walk(ast.parse(declared))]
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
 
-    @cached_property
-    def defines(self) -> set[str]:
-        """Names that are made in the file itself."""
+    def _defines(self) -> list[str]:
         kinds = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
         names = {node.name for node in self.tree.body if isinstance(node, kinds)}
         for node in self.tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
-        return names
+        return sorted(names)
 
     def binding(self, name: str) -> str | None:
         """Where a name in this module comes from, if it is imported."""
@@ -306,9 +375,7 @@ class Module:
                         return f"{self._absolute(node)}.{alias.name}"
         return None
 
-    @cached_property
-    def imports(self) -> list[str]:
-        """Dotted paths that the code imports, at the top or inside functions. A package's are those it uses itself."""
+    def _imports(self) -> list[str]:
         skipped = {id(node) for block in self.nodes if _for_types(block) for node in ast.walk(block)}
         used = {node.id for node in self.nodes if isinstance(node, ast.Name)} if self.is_package else None
         found = []
@@ -322,9 +389,7 @@ class Module:
                 found += [f"{self._absolute(node)}.{name}" for name in names]
         return found
 
-    @cached_property
-    def imports_by_name(self) -> bool:
-        """Whether it imports modules whose names it computes: then it may reach every module beside it."""
+    def _imports_by_name(self) -> bool:
         used = {n.id for n in self.nodes if isinstance(n, ast.Name)}
         used |= {n.attr for n in self.nodes if isinstance(n, ast.Attribute)}
         return not self.is_package and bool(used.intersection(_BY_NAME))
@@ -337,7 +402,7 @@ class Module:
 
     def libraries(self, sources: Sources) -> set[str]:
         """Distributions that it imports."""
-        tops = {name.split(".")[0] for name in self.imports} - sys.stdlib_module_names
+        tops = {name.split(".")[0] for name in self.facts.imports} - sys.stdlib_module_names
         others = {_DISTRIBUTIONS.get(top, top) for top in tops if sources.module(top) is None}
         return {name for name in others if _version(name) is not None}
 

@@ -184,8 +184,14 @@ def _usual(cfg: DictConfig | None) -> dict[str, str]:
     config_name = hydra.job.config_name if hydra else "config"
     known, key = _composed.setdefault(loader, {}), (config_name, *chosen.items())
     if key not in known:
-        known[key] = _compose(loader, config_name, chosen)
+        plain = cfg is not None and hydra is not None and _only_names(OmegaConf.to_container(hydra.overrides.task), names)
+        known[key] = flat(cfg) if plain else _compose(loader, config_name, chosen)
     return known[key]
+
+
+def _only_names(overrides: Any, names: Mapping[str, str]) -> bool:
+    """Whether a job was asked for by nothing but the names of its choices: then it is what they come with."""
+    return all(names.get(key) == value for key, _, value in (text.partition("=") for text in overrides))
 
 
 def _compose(loader: Any, config_name: str | None, chosen: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:

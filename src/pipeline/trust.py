@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -28,6 +30,9 @@ _LOG_FILE = re.compile(r"\$\{hydra\.runtime\.output_dir\}/(\$\{hydra\.job\.name\
 # What becomes a line of a shell script or the environment of a process.
 _COMMANDS = ("launcher.setup", "launcher.additional_parameters", "job.env_copy", "job.env_set")
 
+# Composed configurations that are kept for a second use: some 300 kB each.
+_KEPT = 100
+
 
 def check_trusted(cfg: DictConfig, overrides: list[str]) -> None:
     """Raise :class:`UserError` for code of a module that is neither ours nor named on the command line.
@@ -44,20 +49,27 @@ def check_trusted(cfg: DictConfig, overrides: list[str]) -> None:
 def guard_compositions() -> None:
     """Let every configuration that Hydra composes, in this process and for every job, pass :func:`check_hydra`.
 
-    Hydra has no hook between composing a configuration and constructing what its ``hydra`` section names.
+    Hydra has no hook between composing a configuration and constructing what its ``hydra`` section names. A sweep
+    asks for every job twice, first to see whether it can be composed: that one is kept for when the job runs.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
     compose = ConfigLoaderImpl.load_configuration
     if getattr(compose, "guarded", False):
         return
+    composed: WeakKeyDictionary[Any, dict[Any, DictConfig]] = WeakKeyDictionary()
 
     @functools.wraps(compose)
     def load_configuration(
         self: ConfigLoaderImpl, config_name: str | None, overrides: list[str], *args: Any, **kwargs: Any
     ) -> DictConfig:
+        known, key = composed.setdefault(self, {}), repr((config_name, overrides, args, kwargs))
+        if key in known:
+            return known.pop(key)
         cfg = compose(self, config_name, overrides, *args, **kwargs)
         check_hydra(cfg, overrides)
+        if len(known) < _KEPT:
+            known[key] = copy.deepcopy(cfg)
         return cfg
 
     load_configuration.guarded = True  # type: ignore[attr-defined]
