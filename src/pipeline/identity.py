@@ -191,7 +191,8 @@ def _usual(cfg: DictConfig | None) -> dict[str, str]:
 
 def _only_names(overrides: Any, names: Mapping[str, str]) -> bool:
     """Whether a job was asked for by nothing but the names of its choices: then it is what they come with."""
-    return all(names.get(key) == value for key, _, value in (text.partition("=") for text in overrides))
+    pairs = (text.partition("=")[::2] for text in overrides)
+    return all(names.get(key) == value or key.split(".")[0] in NO_RESULT_GROUPS for key, value in pairs)
 
 
 def _compose(loader: Any, config_name: str | None, chosen: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:

@@ -53,11 +53,14 @@ def guard_compositions() -> None:
     asks for every job twice, first to see whether it can be composed: that one is kept for when the job runs.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.config_store import ConfigStore
 
     compose = ConfigLoaderImpl.load_configuration
     if getattr(compose, "guarded", False):
         return
     composed: WeakKeyDictionary[Any, dict[Any, DictConfig]] = WeakKeyDictionary()
+    # Every composition copies its sources, and one of them holds this singleton with all schemas: most of the time.
+    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
     @functools.wraps(compose)
     def load_configuration(

@@ -11,12 +11,15 @@ import sqlite3
 import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import platformdirs
 from filelock import FileLock
 
 from pipeline.errors import UserError
@@ -175,17 +178,55 @@ def probe(uri: str) -> None:
 
 
 def _create_database(database: Path) -> None:
-    """Make the tables under another name first: a process that dies, or a disk that fills up, half-way through the
-    migrations would leave a database that MLflow refuses for good.
+    """Make the tables under another name first: a process that dies, or a disk that fills up, half-way through would
+    leave a database that MLflow refuses for good.
     """
-    from mlflow import MlflowClient
-
     for leftover in database.parent.glob(f".{database.name}.new-*"):
         leftover.unlink()
     # MLflow keeps connections by address: a second attempt of this process needs a name of its own.
     unfinished = database.with_name(f".{database.name}.new-{uuid.uuid4().hex[:8]}")
-    MlflowClient(sqlite_address(unfinished)).search_experiments(max_results=1)
+    try:
+        shutil.copyfile(empty_database(), unfinished)
+    except (OSError, sqlite3.DatabaseError):  # no cache folder to be had
+        _migrate(unfinished)
     unfinished.rename(database)
+
+
+def empty_database() -> Path:
+    """A database with MLflow's tables and nothing in them, kept in the user's cache folder: its migrations take seconds.
+
+    Raises OSError or sqlite3.DatabaseError where there can be none.
+    """
+    kept = Path(platformdirs.user_cache_dir("advsvm")) / f"mlflow-{version('mlflow')}.db"
+    if kept.is_file() and _is_sound(kept):
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    made = kept.with_name(f".{kept.name}.new-{uuid.uuid4().hex[:8]}")
+    try:
+        _migrate(made)
+        with closing(sqlite3.connect(made)) as connection, connection:
+            # MLflow has made an experiment, whose files would lie where this process happens to run.
+            connection.execute("delete from experiment_tags")
+            connection.execute("delete from experiments")
+        made.replace(kept)
+    finally:
+        made.unlink(missing_ok=True)
+    return kept
+
+
+def _migrate(database: Path) -> None:
+    from mlflow import MlflowClient
+
+    _quiet()
+    MlflowClient(sqlite_address(database)).search_experiments(max_results=1)
+
+
+def _is_sound(database: Path) -> bool:
+    try:
+        with closing(connect(database)) as connection:
+            return connection.execute("pragma quick_check").fetchone() == ("ok",)
+    except sqlite3.DatabaseError:
+        return False
 
 
 def _experiment(uri: str, name: str, artifacts: Path | None) -> str:
