@@ -92,8 +92,10 @@ docs: $(DOCS_STAMP) ## the documentation as a site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open site/index.html, or: $(BIN)/python -m mkdocs serve (the search needs a server)"
 
-bench: $(BENCH_STAMP) ## peers side by side; one JSON line each
-	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: $(BENCH_STAMP) ## peers side by side; one JSON line each, and docs/benchmarks.md from them
+	@mkdir -p build && : > build/bench.jsonl
+	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file > build/bench.part || exit 1; tee -a build/bench.jsonl < build/bench.part; done
+	@$(BIN)/python benchmarks/page.py build/bench.jsonl
 
 data: $(STAMP) ## what datasets there are and which are here
 	@$(BIN)/python -m pipeline.data

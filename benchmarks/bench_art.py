@@ -42,15 +42,22 @@ few = X[:10]
 cw_peer = reached(CarliniL2Method(peer, max_iter=10, verbose=False).generate(few))
 zoo_settings = {"max_iter": 20, "nb_parallel": 128, "use_resize": False, "use_importance": False, "verbose": False}
 zoo_peer = reached(ZooAttack(peer, **zoo_settings).generate(few))
+ours_cw = reached(CarliniWagner()(model, X, y).examples)
+ours_zoo = reached(ZOO()(model, X, y).examples)
 report(
     "art",
-    gradient_ratio=ours_gradient / peer_gradient,
-    gradient_times_slower=peer_gradient / ours_gradient,
+    section="Attacks",
+    what="gradients of a fitted SVC, 50 points of MNIST 1v7, one batch",
+    against="ART 1.20.1",
+    ratio=ours_gradient / peer_gradient,
+    shown=f"{1000 * ours_gradient:.1f} ms against {peer_gradient:.2f} s; C&W and ZOO: ours break "
+    f"{ours_cw['success']:.0%} and {ours_zoo['success']:.0%}, ART's move {cw_peer['moved']:.0%} and "
+    f"{zoo_peer['moved']:.0%} of the points",
     points=len(X),
     ours_gradient_seconds=ours_gradient,
     art_gradient_seconds=peer_gradient,
-    ours_cw=reached(CarliniWagner()(model, X, y).examples),
+    ours_cw=ours_cw,
     art_cw=cw_peer,
-    ours_zoo=reached(ZOO()(model, X, y).examples),
+    ours_zoo=ours_zoo,
     art_zoo=zoo_peer,
 )

@@ -1,4 +1,4 @@
-"""What is known of 1v7, and at what price: certifying ÷ PGD with 40 steps on the same points. Target: ≤ 1 at L∞ 8/255.
+"""What is known of 1v7, and at what price: certifying ÷ PGD with 40 steps on the same points.
 
 One line per threat: certified and attacked accuracy of the exact machine (D), and how many points stay undecided.
 Then a line per L∞ radius for scikit-learn's SVC on the ten embedded digits. For scale:
@@ -15,6 +15,8 @@ from attacks import PGD
 from models import AdvSVM, certify
 from pipeline.data import load_dataset
 
+NORMS = {"linf": "L∞", "l2": "L2"}
+
 
 def known(model, X, y, epsilon: float, norm: str, repeats: int = 1) -> None:
     """One line for one threat."""
@@ -25,8 +27,14 @@ def known(model, X, y, epsilon: float, norm: str, repeats: int = 1) -> None:
     our_time = best_time(lambda: certify(model, X, y, epsilon, norm), repeats)
     report(
         "certificates",
+        case=f"{norm}, {epsilon:.4g}",
+        section="Certificates",
+        what=f"certifying {len(X):,} points of MNIST 1v7, exact kernel, {NORMS[norm]} {epsilon:.3g}",
+        against="PGD with 40 steps on the same points",
         ratio=our_time / their_time,
-        target=1.0 if norm == "linf" else None,
+        shown=f"{certified.mean():.2%} proved, {standing.mean():.2%} survive, "
+        f"{(standing & ~certified).sum()} undecided; {our_time:.2f} s against {their_time:.2f} s",
+        cheap=norm == "linf",
         norm=norm,
         epsilon=epsilon,
         points=len(X),
@@ -54,6 +62,12 @@ for epsilon in (0.01, 8 / 255):
     seconds = best_time(lambda size=epsilon: certify(fitted, X, y, size, "linf"), 1)
     report(
         "certificates_fitted",
+        case=f"{epsilon:.4g}",
+        section="Certificates",
+        what=f"certifying scikit-learn's SVC on the ten digits (8 × 8 pixels), {len(X)} points, L∞ {epsilon:.3g}",
+        against="SAVer's published 53.7 ms a point and 47.03 % (its own ten-class machine on MNIST, L∞ 0.01)",
+        shown=f"{certified.mean():.2%} proved of {np.mean(fitted.predict(X) == y):.2%} right, "
+        f"{1000 * seconds / len(X):.2f} ms a point",
         epsilon=epsilon,
         points=len(X),
         clean=float(np.mean(fitted.predict(X) == y)),

@@ -1,4 +1,4 @@
-"""The cheap checks of a run: their time ÷ the attack's. Target: ≤ 0.1.
+"""The cheap checks of a run: their time ÷ the attack's.
 
 The checks cost some forty small batches whatever the attack, so the share falls as the attack grows. `of_model` is what
 is asked once per model and shared by all attacks on it; `ratio` counts it in full.
@@ -45,8 +45,13 @@ def measure(dataset: str, model: str, method: str) -> None:
     )
     report(
         "checks",
+        case=f"{dataset}, {model}, {method}",
+        section="What an evaluation adds",
+        what=f"the cheap checks of a run: {dataset}, {model}, {method}",
+        against="the attack itself",
         ratio=seconds / attacked.seconds,
-        target=0.1,
+        shown=f"{seconds:.2f} s beside {attacked.seconds:.2f} s",
+        cheap=dataset == "digits_1v7",
         dataset=dataset,
         model=model,
         attack=method,

@@ -1,4 +1,4 @@
-"""C&W to 100 % success ÷ foolbox's L2CarliniWagner with as many steps. Target: ≤ 0.2, median L2 no larger.
+"""C&W to 100 % success ÷ foolbox's L2CarliniWagner with as many steps.
 
 Points foolbox does not break count as infinitely far in its median; the median over its successes, and ours over the
 same points, stand beside it.
@@ -36,8 +36,13 @@ for steps in STEPS:
     l2 = np.linalg.norm(made[-1].astype(np.float64) - X, axis=1)
     report(
         "cw",
+        case=str(steps),
+        section="Attacks",
+        what=f"C&W, {len(X)} points of MNIST 1v7, same function",
+        against=f"foolbox 3.3.4, 9 × {steps} steps",
         ratio=our_time / their_time,
-        target=0.2,
+        shown=f"{result.success.mean():.0%} broken, median L2 {np.median(result.distortion_l2):.3g}; foolbox "
+        f"{broken.mean():.0%}, {np.median(np.where(broken, l2, np.inf)):.3g}",
         steps=steps,
         points=len(X),
         ours_seconds=our_time,

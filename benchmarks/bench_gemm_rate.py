@@ -1,4 +1,4 @@
-"""Arithmetic rate of training ÷ the machine's own GEMM rate: MNIST 1 vs 7, doubly stochastic. Target: ≥ 0.6."""
+"""Arithmetic rate of training ÷ the machine's own GEMM rate: MNIST 1 vs 7, doubly stochastic."""
 
 from timing import best_time, gemm_rate, report
 
@@ -21,8 +21,11 @@ def main() -> None:
     rate = training_flop(*data.X_train.shape, 1024, model.batch_size) / seconds / 1e9
     report(
         "gemm_rate",
+        section="Training",
+        what="arithmetic rate of training with random features, MNIST 1v7",
+        against="rate of one large matrix product",
         ratio=rate / machine,
-        target=0.6,
+        shown=f"{rate:.0f} of {machine:.0f} GFLOP/s",
         training_gflops=rate,
         machine_gflops=machine,
         fit_seconds=seconds,

@@ -1,4 +1,4 @@
-"""5 folds × 49 settings in one pass ÷ one fit and predict: MNIST 1 vs 7, doubly stochastic expansion. Target: ≤ 2."""
+"""5 folds × 49 settings in one pass ÷ one fit and predict: MNIST 1 vs 7, doubly stochastic expansion."""
 
 from timing import best_time, report
 
@@ -26,8 +26,12 @@ def main() -> None:
     result = reached["grid"]
     report(
         "grid",
+        section="Choosing settings",
+        what="245 fits (5 folds × 49 settings) in one pass, random features, MNIST 1v7",
+        against="one fit and prediction",
         ratio=grid / one,
-        target=2.0,
+        shown=f"{grid:.1f} s beside {one:.1f} s",
+        cheap=True,
         fits=5 * len(result.table["C"]),
         grid_seconds=grid,
         fit_predict_seconds=one,

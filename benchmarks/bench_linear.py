@@ -1,4 +1,4 @@
-"""AdvLinearSVM on all of MNIST 1 vs 7 ÷ CVXPY with Clarabel on 4,000 rows of it. Target: ≤ 0.1.
+"""AdvLinearSVM on all of MNIST 1 vs 7 ÷ CVXPY with Clarabel on 4,000 rows of it.
 
 Clarabel gets the reduced problem in p, q ≥ 0, w = p - q, which is kinder to it than the 2·n·d variables of the paper.
 """
@@ -45,8 +45,12 @@ def main() -> None:
     same_rows = AdvLinearSVM(C=C, C_f=C_F).fit(X[rows], y[rows])
     report(
         "linear",
+        section="Training",
+        what=f"AdvLinearSVM on all {len(X):,} rows of MNIST 1v7",
+        against=f"CVXPY + Clarabel on {ROWS:,} of them",
         ratio=ours / peer,
-        target=0.1,
+        shown=f"{ours:.1f} s against {peer:.1f} s; "
+        f"objective on the same rows {same_rows.objective_ / peer_objective:.4f} of Clarabel's",
         fit_seconds=ours,
         clarabel_seconds=peer,
         relative_duality_gap=gap,

@@ -1,7 +1,7 @@
 """Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN and DeepFool and adv-lib's DDN and FMN.
 
 One JSON line per model and norm. `ratio` (median) and `p90_ratio` compare with the nearest peer at the same number of
-gradients (target: ≤ 1.01 and ≤ 1.05, at the worst budget); `area` is the area between our curve of accuracy over
+gradients (the worst budget); `area` is the area between our curve of accuracy over
 distortion and the best one known (per point the nearest of all attacks and budgets), as a share of the area under it.
 Peers that fail on a point count as infinitely far there. Without adv-lib (`pip install --no-deps adv-lib==0.2.8
 visdom`) the rest is compared; its ALMA needs three classes (its loss divides by the third logit).
@@ -125,8 +125,13 @@ def compare(name, model, X, y, norm):
         model=name,
         norm=norm,
         points=len(X),
+        case=f"{DATASET}, {name}, {norm}",
+        section="Attacks",
+        what=f"median {norm.replace('linf', 'L∞').replace('l2', 'L2')} distance of MinNorm, "
+        f"{len(X)} points of {DATASET}, {name}, worst of {' and '.join(map(str, BUDGETS))} gradients",
+        against="the nearest of " + ", ".join(peer for peer in found[BUDGETS[0]] if peer != "ours"),
         ratio=at(50),
-        target=1.01,
+        shown=f"90th percentile {at(90):.3g}",
         p90_ratio=at(90),
         median={b: {peer: float(np.median(lengths)) for peer, lengths in one.items()} for b, one in found.items()},
         area={budget: float(one["ours"].mean() / known.mean() - 1.0) for budget, one in found.items()},

@@ -1,4 +1,4 @@
-"""PGD, 10 steps of ε/4 in L∞: our time ÷ foolbox's on the same function and points. Target: ≤ 0.8.
+"""PGD, 10 steps of ε/4 in L∞: our time ÷ foolbox's on the same function and points.
 
 The arithmetic is the same; what can be won is closed-form gradients in chunks that stay in cache, and leaving broken
 points alone. One line per ε: the paper's, where nothing breaks, and a larger one.
@@ -23,8 +23,14 @@ for epsilon in (8 / 255, 0.2):
     their_time = best_time(lambda attack=theirs, eps=epsilon: attack(wrapped, images, labels, epsilons=eps), 5)
     report(
         "pgd",
+        case=f"{epsilon:.4g}",
+        section="Attacks",
+        what=f"PGD, 10 steps, L∞ {epsilon:.3g}, {len(X):,} points of MNIST 1v7, same function",
+        against="foolbox 3.3.4",
         ratio=our_time / their_time,
-        target=0.8,
+        shown=f"{result.robust_accuracy:.2%} accuracy left, foolbox {np.mean(model.predict(adversarial) == y):.2%}; "
+        f"{our_time:.2f} s against {their_time:.2f} s",
+        cheap=True,
         epsilon=epsilon,
         points=len(X),
         ours_seconds=our_time,

@@ -1,6 +1,6 @@
 """Time for the exact expansion to come level with scikit-learn's SVC ÷ SVC's fit time.
 
-Level: within 0.2 points of test accuracy on MNIST 1 vs 7, 0.5 on CIFAR-10 automobile / truck. Targets: ≤ 0.1, ≤ 0.05.
+Level: within 0.2 points of test accuracy on MNIST 1 vs 7, 0.5 on CIFAR-10 automobile / truck.
 """
 
 from time import perf_counter
@@ -21,14 +21,12 @@ SETTINGS = {
         "ours": {"schedule": "diminishing", "C": 32.0, "step": 2.0, "passes": 2},
         "width_scale": 4.0,
         "points": 0.2,
-        "target": 0.1,
     },
     "cifar10_automobile_truck": {
         "svc": {"C": 8.0},
         "ours": {"schedule": "diminishing", "C": 32.0, "step": 0.5, "passes": 6},
         "width_scale": 6.0,
         "points": 0.5,
-        "target": 0.05,
     },
 }
 
@@ -54,9 +52,14 @@ def compare(name: str, settings: dict) -> None:
     peer_seconds = perf_counter() - start
     accuracy, peer_accuracy = (float(np.mean(m.predict(data.X_test) == data.y_test)) for m in (ours, peer))
     report(
-        f"svc_time.{name}",
+        "svc_time",
+        case=name,
+        section="Training",
+        what=f"exact kernel, seconds to SVC's accuracy within {settings['points']} points, {name}",
+        against="fit of scikit-learn's SVC",
         ratio=min(times) / peer_seconds,
-        target=settings["target"],
+        shown=f"{accuracy:.2%} in {min(times):.2f} s; SVC {peer_accuracy:.2%} in {peer_seconds:.1f} s",
+        cheap=name == "mnist_1v7",
         level=accuracy >= peer_accuracy - settings["points"] / 100,
         seconds=min(times),
         svc_seconds=peer_seconds,

@@ -1,4 +1,4 @@
-"""ZOO: seconds per query ÷ seconds per query of a batched forward pass, doubly stochastic 1 vs 7. Target: ≤ 0.01.
+"""ZOO: seconds per query ÷ seconds per query of a batched forward pass, doubly stochastic 1 vs 7.
 
 Both sides answer the same questions, f(x ± h e_j); the naive side asks for every perturbed row, as a toolbox does.
 """
@@ -40,8 +40,11 @@ result = ZOO(coordinates=COORDINATES, h=H)(model, X[few], y[few])
 seconds = perf_counter() - start
 report(
     "zoo",
+    section="Attacks",
+    what="ZOO, seconds per query, random features, MNIST 1v7",
+    against="a batched forward pass per query",
     ratio=rate / naive,
-    target=0.01,
+    shown=f"{1e6 * rate:.2f} µs a query",
     points=len(X),
     microseconds_per_query=1e6 * rate,
     naive_microseconds_per_query=1e6 * naive,

@@ -1,9 +1,13 @@
 """What the benchmarks share: best-of-n timing, the machine's matrix-product rate, and one line of JSON."""
 
 import json
+import os
 import resource
+import sys
 import time
 from collections.abc import Callable
+from datetime import date
+from pathlib import Path
 
 import torch
 
@@ -32,6 +36,13 @@ def peak_memory() -> float:
 
 
 def report(name: str, **values) -> None:
-    """Print one JSON line; numbers to four digits."""
+    """Print one JSON line; numbers to four digits.
+
+    A line with `section`, `what`, `against` and `shown` is a row of docs/benchmarks.md, which `page.py` makes of it:
+    what was measured, against whom, `ratio` (ours ÷ theirs) and what each reached. `case` tells lines of one name
+    apart. `cheap=True` has a slow test run the script again and fail when the ratio has doubled.
+    """
     rounded = {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in values.items()}
-    print(json.dumps({"benchmark": name, **rounded}), flush=True)
+    run = {"measured": date.today().isoformat(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
+    cores = {"cores": len(os.sched_getaffinity(0))}
+    print(json.dumps({"benchmark": name, **rounded, **run, **cores}, ensure_ascii=False), flush=True)
