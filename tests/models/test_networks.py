@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from attacks import PGD
 from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
-from models.networks.architecture import build_network
+from models.networks.architecture import FirstConvolution, build_network
 from models.networks.perturb import Ball
 from models.training import DivergenceWarning
 
@@ -162,16 +162,33 @@ def test_perturbations_stay_in_ball_and_box(norm):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(50, 7, generator=generator)
     X[0, 0] = 1.5  # outside the box: may stay, may not go further
-    ball = Ball(norm, 0.3, (0.0, 1.0))
-    for delta in (ball.start(X), ball.project(torch.randn(50, 7, generator=generator), X)):
+    near = Ball(norm, 0.3, (0.0, 1.0)).around(X)
+    for delta in (near.start(), near.project(torch.randn(50, 7, generator=generator))):
         size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
         assert (size <= 0.3 + 1e-6).all()
         assert (X + delta <= torch.maximum(X, torch.ones_like(X)) + 1e-6).all()
         assert (X + delta >= -1e-6).all()
-    before = torch.zeros_like(X)
     target = torch.ones(7)
-    after = ball.ascend(lambda Z: Z @ target @ torch.ones(50), X[:, :], before, 0.1)
-    assert ((after @ target) >= 0).all()
+    after = near.ascend(lambda Z: Z @ target @ torch.ones(50), torch.zeros_like(X), 0.1)
+    assert ((after @ target) > 0).all()
+    assert ((after @ target) <= 0.1 * (7 if norm == "linf" else 7**0.5) + 1e-6).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 8, 8), (3, 3, 6, 10), (2, 2, 7, 9)])
+def test_the_first_convolution_is_the_plain_one(shape):
+    torch.manual_seed(0)
+    fast = FirstConvolution(shape[1], 5, kernel_size=4, stride=2, padding=1).double()
+    plain = torch.nn.Conv2d(shape[1], 5, kernel_size=4, stride=2, padding=1).double()
+    plain.load_state_dict(fast.state_dict())
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn_like(plain(x))
+    for one, other in zip(*(_value_and_gradients(layer, x, weights) for layer in (fast, plain)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def _value_and_gradients(layer, x, weights):
+    value = layer(x)
+    return value, *torch.autograd.grad((value * weights).sum(), (x, layer.weight, layer.bias))
 
 
 def test_mart_is_the_papers_loss():

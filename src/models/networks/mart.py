@@ -33,7 +33,7 @@ class MART(Training):
         require_positive(steps=self.steps, beta=self.beta)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = ball.pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), X, self.steps)
+        delta = ball.around(X).pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), self.steps)
         clean, attacked = softmax(network(X), dim=1), log_softmax(network(X + delta), dim=1)
         rows = torch.arange(len(y))
         # -log p_y - log(1 - max over other classes of p): with two classes the second is -log p_y again.
