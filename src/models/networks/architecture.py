@@ -133,7 +133,8 @@ def interval_margins(
     """Lower bounds of the margin (own logit minus the other) over the cell low ≤ x ≤ high, shape (n,), float64.
 
     Interval arithmetic layer by layer, in float64. The network is evaluated by its users in its own dtype: each layer's
-    interval grows by what that rounding may add, with √k in place of k for sums of k terms, as for independent errors.
+    interval grows by what rounding may add to a sum of k terms, in any order, there and here: (k + 4)·2u times the sum
+    of their magnitudes, u the unit roundoff. So it holds the values that are computed, not only the true ones.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ def interval_margins(
             weight, bias = layer.weight.double(), layer.bias.double()
             centre, radius = (low + high) / 2, (high - low) / 2
             magnitude = _apply(layer, weight.abs(), bias.abs(), torch.maximum(low.abs(), high.abs()))
-            rounding = unit * (weight[0].numel() ** 0.5 + 4) * magnitude
+            rounding = unit * (weight[0].numel() + 4) * magnitude
             centre, radius = _apply(layer, weight, bias, centre), _apply(layer, weight.abs(), None, radius)
             low, high = centre - radius, centre + radius
             if first:
