@@ -12,6 +12,7 @@ from attacks import PGD
 from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
 from models.networks.architecture import FirstConvolution, Standardise, build_network, interval_margins
+from models.networks.descent import Descent
 from models.networks.perturb import Ball, Neighbourhood
 from models.training import DivergenceWarning
 
@@ -189,6 +190,33 @@ def test_the_first_convolution_is_the_plain_one(shape):
 def _value_and_gradients(layer, x, weights):
     value = layer(x)
     return value, *torch.autograd.grad((value * weights).sum(), (x, layer.weight, layer.bias))
+
+
+def test_a_descent_is_torchs_own():
+    total, runs = 12, []
+    target = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    for own in (True, False):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(4, 4)
+        if own:
+            descent = Descent(layer.parameters(), 0.3, 5e-4, total)
+        else:
+            optimiser = torch.optim.SGD(layer.parameters(), lr=0.3, momentum=0.9, nesterov=True, weight_decay=5e-4)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, max_lr=0.3, total_steps=total + 1, pct_start=0.4, anneal_strategy="linear"
+            )
+        for _ in range(total):
+            loss = (30 * layer(target) - target).pow(2).mean()  # long gradients: they are clipped
+            if own:
+                descent.step(loss)
+                continue
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), 5.0)
+            optimiser.step()
+            schedule.step()
+        runs.append(layer.weight.detach().clone())
+    torch.testing.assert_close(runs[0], runs[1])
 
 
 def test_mart_is_the_papers_loss(monkeypatch):
