@@ -107,7 +107,8 @@ def context_of(
     ``data`` replaces the digits, for the model too with ``retrain``.
     """
     linear_or_svc = any(o in ("model=svc", "model=adv_linear_svm") for o in overrides)
-    settings = (*SMALL, *(() if linear_or_svc else KERNEL), *overrides)
+    network = any(o.startswith("model=dnn_") for o in overrides)
+    settings = (*(SMALL[:2] if network else SMALL), *(() if linear_or_svc or network else KERNEL), *overrides)
     cfg, rows = config(*settings), data or digits()
     trained = trained_on(*settings, data=rows if retrain else None)
     if model is not None:

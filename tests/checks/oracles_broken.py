@@ -173,6 +173,24 @@ class NoisyScores(Wrapped):
         return scores * (1 + 1e-6 * self.rng.standard_normal(len(scores)))
 
 
+class LeftInTraining(Wrapped):
+    """A network with one more layer behind its first, which was not told that training is over."""
+
+    def __init__(self, model, layer):
+        super().__init__(model)
+        self.network = torch.nn.Sequential(*model.network_[:2], layer.train(), *model.network_[2:])
+
+    def scores(self, X):
+        return self.scores_and_gradients(X)[0]
+
+    def scores_and_gradients(self, X):
+        rows = torch.from_numpy(np.array(X, dtype=np.float32)).requires_grad_()
+        logits = self.network(rows)
+        scores = logits[:, 1] - logits[:, 0]
+        (gradients,) = torch.autograd.grad(scores.sum(), rows)
+        return scores.detach().double().numpy(), gradients.numpy()
+
+
 class OneClass(Wrapped):
     """Positive everywhere: no attack can succeed on the positive class."""
 

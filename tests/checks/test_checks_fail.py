@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import oracles_broken as broken
 import pytest
+import torch
 
 from attacks import FGSM, PGD, CarliniWagner
 from pipeline.checks import strength
@@ -40,6 +41,23 @@ def test_scores_that_jump_from_point_to_point_fail_01(make, judge):
 
 def test_noisy_scores_fail_02(make, judge):
     assert judge("02", make(model=broken.NoisyScores)).status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (torch.nn.Dropout(0.1), "dropout"),
+        (torch.nn.BatchNorm1d(128), "batch statistics that are not frozen"),
+    ],
+    ids=["dropout", "batch_norm"],
+)
+def test_a_network_left_in_training_mode_fails_02(make, judge, layer, reason):
+    altered = broken.LeftInTraining(make("model=dnn_natural").model, layer)
+    check = judge("02", make("model=dnn_natural", victim=altered))
+    assert check.status == "fail"
+    assert reason in check.message
+    altered.network.eval()
+    assert judge("02", make("model=dnn_natural", victim=altered)).status == "pass"
 
 
 def test_an_attack_that_ignores_the_box_fails_03(make, judge):

@@ -11,8 +11,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from attacks import PGD
 from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
-from models.networks.architecture import build_network
-from models.networks.perturb import Ball
+from models.networks.architecture import FirstConvolution, Standardise, build_network, interval_margins
+from models.networks.descent import Descent
+from models.networks.perturb import Ball, Neighbourhood
 from models.training import DivergenceWarning
 
 WAYS = [Natural(), Standard(steps=3), MART(steps=3), VAT(), Free(replays=4), FGSMRS()]
@@ -162,29 +163,124 @@ def test_perturbations_stay_in_ball_and_box(norm):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(50, 7, generator=generator)
     X[0, 0] = 1.5  # outside the box: may stay, may not go further
-    ball = Ball(norm, 0.3, (0.0, 1.0))
-    for delta in (ball.start(X), ball.project(torch.randn(50, 7, generator=generator), X)):
+    near = Ball(norm, 0.3, (0.0, 1.0)).around(X)
+    for delta in (near.start(), near.project(torch.randn(50, 7, generator=generator))):
         size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
         assert (size <= 0.3 + 1e-6).all()
         assert (X + delta <= torch.maximum(X, torch.ones_like(X)) + 1e-6).all()
         assert (X + delta >= -1e-6).all()
-    before = torch.zeros_like(X)
     target = torch.ones(7)
-    after = ball.ascend(lambda Z: Z @ target @ torch.ones(50), X[:, :], before, 0.1)
-    assert ((after @ target) >= 0).all()
+    after = near.ascend(lambda Z: Z @ target @ torch.ones(50), torch.zeros_like(X), 0.1)
+    assert ((after @ target) > 0).all()
+    assert ((after @ target) <= 0.1 * (7 if norm == "linf" else 7**0.5) + 1e-6).all()
 
 
-def test_mart_is_the_papers_loss():
+@pytest.mark.parametrize("shape", [(2, 1, 8, 8), (3, 3, 6, 10), (2, 2, 7, 9)])
+def test_the_first_convolution_is_the_plain_one(shape):
+    torch.manual_seed(0)
+    fast = FirstConvolution(shape[1], 5, kernel_size=4, stride=2, padding=1).double()
+    plain = torch.nn.Conv2d(shape[1], 5, kernel_size=4, stride=2, padding=1).double()
+    plain.load_state_dict(fast.state_dict())
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn_like(plain(x))
+    for one, other in zip(*(_value_and_gradients(layer, x, weights) for layer in (fast, plain)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def _value_and_gradients(layer, x, weights):
+    value = layer(x)
+    return value, *torch.autograd.grad((value * weights).sum(), (x, layer.weight, layer.bias))
+
+
+def test_a_descent_is_torchs_own():
+    total, runs = 12, []
+    target = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    for own in (True, False):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(4, 4)
+        if own:
+            descent = Descent(layer.parameters(), 0.3, 5e-4, total)
+        else:
+            optimiser = torch.optim.SGD(layer.parameters(), lr=0.3, momentum=0.9, nesterov=True, weight_decay=5e-4)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, max_lr=0.3, total_steps=total + 1, pct_start=0.4, anneal_strategy="linear"
+            )
+        for _ in range(total):
+            loss = (30 * layer(target) - target).pow(2).mean()  # long gradients: they are clipped
+            if own:
+                descent.step(loss)
+                continue
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), 5.0)
+            optimiser.step()
+            schedule.step()
+        runs.append(layer.weight.detach().clone())
+    torch.testing.assert_close(runs[0], runs[1])
+
+
+def test_mart_is_the_papers_loss(monkeypatch):
     torch.manual_seed(0)
     weights = torch.randn(5, 2, dtype=torch.float64)
     X, y = torch.rand(6, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1, 0])
-    (loss,) = MART(steps=1, beta=5.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.0, None))
-    p = torch.softmax(X @ weights, 1)
+    delta = 0.3 * torch.randn(6, 5, dtype=torch.float64)
+    monkeypatch.setattr(Neighbourhood, "pgd", lambda self, loss, steps: delta)
+    (loss,) = MART(steps=1, beta=5.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.3, None))
+    clean, attacked = (torch.softmax(Z @ weights, 1).numpy() for Z in (X, X + delta))
     expected = []
-    for i in range(6):  # ε = 0: the adversarial point is the clean one and the divergence 0
-        own = float(p[i, y[i]])
-        expected.append(-np.log(own) - np.log(1 - (1 - own)))
+    for p, q, own in zip(clean, attacked, y, strict=True):
+        boosted = -np.log(q[own]) - np.log(1 - q[1 - own])
+        expected.append(boosted + 5.0 * sum(p[k] * np.log(p[k] / q[k]) for k in (0, 1)) * (1 - p[own]))
     assert float(loss) == pytest.approx(np.mean(expected), rel=1e-6)
+
+
+def test_vat_finds_the_direction_that_moves_a_linear_network_most():
+    torch.manual_seed(0)
+    weights = torch.randn(5, 2, dtype=torch.float64)
+    X, y = torch.rand(1, 5, dtype=torch.float64), torch.tensor([1])
+    (loss,) = VAT(weight=2.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.1, None))
+    p = torch.softmax(X @ weights, 1)[0].numpy()
+    expected = []
+    for side in (1, -1):  # the divergence is even to second order: either end of the line will do
+        q = torch.softmax((X + side * 0.1 * (weights[:, 1] - weights[:, 0]).sign()) @ weights, 1)[0].numpy()
+        expected.append(-np.log(p[1]) + 2.0 * sum(p[k] * np.log(p[k] / q[k]) for k in (0, 1)))
+    assert min(abs(float(loss) - value) for value in expected) < 1e-9
+
+
+@pytest.mark.parametrize("training", [Standard(steps=1), FGSMRS()], ids=lambda way: way.name)
+def test_the_loss_is_that_of_the_perturbed_rows(training):
+    """One long step up a linear network ends in a corner of the cube, wherever it began."""
+    weights = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    X, y = torch.full((2, 5), 0.5, dtype=torch.float64), torch.tensor([0, 1])
+    (loss,) = training.losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.1, (0.0, 1.0)))
+    away = torch.where((y == 0)[:, None], 1.0, -1.0) * (weights[:, 1] - weights[:, 0]).sign()
+    worst = torch.nn.functional.cross_entropy((X + 0.1 * away) @ weights, y)
+    # FGSM-RS steps 1.25·ε from anywhere in the cube: a start at the far end falls short of the corner.
+    assert float(loss) <= float(worst) + 1e-12
+    assert float(loss) > float(torch.nn.functional.cross_entropy(X @ weights, y))
+    if training.name == "standard":
+        assert float(loss) == pytest.approx(float(worst))
+
+
+def test_bounds_hold_for_the_values_that_are_computed():
+    """Thousands of large terms that cancel: float32 is off, and the bound counts it."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(Standardise(0.0, 1.0, None), torch.nn.Linear(4096, 2)).eval()
+    X = 1e3 * (1 + torch.rand(64, 4096))
+    classes = torch.arange(64) % 2
+    with torch.no_grad():
+        computed, exact = (_margins(network.to(X), X, classes), _margins(network.double(), X.double(), classes))
+    assert (exact > computed.double()).any()
+    rows = X.double()
+    bounds = interval_margins(network.float(), rows, rows, classes, (rows, torch.zeros(64, dtype=torch.float64)))
+    assert (bounds <= torch.minimum(computed.double(), exact)).all()
+    assert (exact - bounds < 100).all()  # of terms whose magnitudes sum to 50,000
+
+
+def _margins(network, X, classes):
+    logits = network(X)
+    rows = torch.arange(len(X))
+    return logits[rows, classes] - logits[rows, 1 - classes]
 
 
 def test_free_training_reuses_the_gradient_of_the_weights():
@@ -212,6 +308,14 @@ def test_files_give_the_same_model_back(training, digits, tmp_path):
     np.testing.assert_array_equal(again.scores(X_test), model.scores(X_test))
     assert again.training == training
     assert again.n_iter_ == model.n_iter_
+
+
+def test_files_give_a_convolutional_network_back(pictures, tmp_path):
+    X, y = pictures
+    model = AdvNetwork("free", epochs=4, batch_size=16, image_shape=(20, 20)).fit(X, y)
+    save(model, tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).scores(X), model.scores(X))
+    assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".safetensors"}
 
 
 def test_diverged_training_is_marked_and_keeps_finite_weights(digits):

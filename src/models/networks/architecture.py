@@ -1,6 +1,6 @@
 """The networks: small and plain, so that the same interval arithmetic goes through every layer.
 
-28 × 28 pictures: two convolutions and a hidden layer. 32 × 32 × 3: three convolutions with stride 2 and a hidden layer.
+28 × 28 pictures: two convolutions of stride 2 and a hidden layer. 32 × 32 × 3: three convolutions and a hidden layer.
 Everything else (tables, very small pictures): two hidden layers. No batch statistics, no dropout: the function that is
 attacked is the function that was trained.
 """
@@ -47,6 +47,24 @@ class Standardise(nn.Module):
         return pictures if _channels_first(self.shape) else pictures.permute(0, 3, 1, 2)
 
 
+class FirstConvolution(nn.Conv2d):
+    """A 4 × 4 convolution of stride 2 and padding 1, computed as one of 2 × 2 and stride 1 on blocks of 2 × 2 pixels.
+
+    The same weights and, up to rounding, the same values; but the gradient by a picture with one or three channels,
+    which adversarial training asks for in every step, takes a third of the time.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures (n, channels, height, width) to (n, filters, height // 2, width // 2)."""
+        filters, channels = self.weight.shape[:2]
+        # Row 2i + r of the filter meets row r of block i; likewise for columns.
+        blocks = self.weight.reshape(filters, channels, 2, 2, 2, 2).permute(0, 1, 3, 5, 2, 4)
+        # The last row of zeros beneath an odd number of rows meets no filter.
+        padded = nn.functional.pad(x, (1, 1 - x.shape[3] % 2, 1, 1 - x.shape[2] % 2))
+        pixels = nn.functional.pixel_unshuffle(padded, 2)
+        return nn.functional.conv2d(pixels, blocks.reshape(filters, 4 * channels, 2, 2), self.bias)
+
+
 def _channels_first(shape: tuple[int, ...]) -> bool:
     return shape[0] <= shape[2]
 
@@ -74,10 +92,11 @@ def build_network(n_features: int, image_shape: Sequence[int] | None, mean: floa
         hidden = [nn.Linear(n_features, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2)]
         return nn.Sequential(Standardise(mean, scale, None), *hidden)
     channels, height, width = picture if _channels_first(picture) else (picture[2], *picture[:2])
-    widths = [16, 32] if channels == 1 else [32, 64, 64]
+    widths = [16, 32] if channels == 1 else [16, 32, 64]
     layers: list[nn.Module] = [Standardise(mean, scale, picture)]
-    for filters in widths:
-        layers += [nn.Conv2d(channels, filters, kernel_size=4, stride=2, padding=1), nn.ReLU()]
+    for place, filters in enumerate(widths):
+        convolution = FirstConvolution if place == 0 else nn.Conv2d
+        layers += [convolution(channels, filters, kernel_size=4, stride=2, padding=1), nn.ReLU()]
         channels, height, width = filters, height // 2, width // 2
     layers += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.ReLU(), nn.Linear(128, 2)]
     return nn.Sequential(*layers)
@@ -114,7 +133,8 @@ def interval_margins(
     """Lower bounds of the margin (own logit minus the other) over the cell low ≤ x ≤ high, shape (n,), float64.
 
     Interval arithmetic layer by layer, in float64. The network is evaluated by its users in its own dtype: each layer's
-    interval grows by what that rounding may add, with √k in place of k for sums of k terms, as for independent errors.
+    interval grows by what rounding may add to a sum of k terms, in any order, there and here: (k + 4)·2u times the sum
+    of their magnitudes, u the unit roundoff. So it holds the values that are computed, not only the true ones.
 
     Parameters
     ----------
@@ -146,7 +166,7 @@ def interval_margins(
             weight, bias = layer.weight.double(), layer.bias.double()
             centre, radius = (low + high) / 2, (high - low) / 2
             magnitude = _apply(layer, weight.abs(), bias.abs(), torch.maximum(low.abs(), high.abs()))
-            rounding = unit * (weight[0].numel() ** 0.5 + 4) * magnitude
+            rounding = unit * (weight[0].numel() + 4) * magnitude
             centre, radius = _apply(layer, weight, bias, centre), _apply(layer, weight.abs(), None, radius)
             low, high = centre - radius, centre + radius
             if first:

@@ -13,12 +13,13 @@ import torch
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.binary import BinaryClassifier
 from models.certificates.api import Contest, binary_contest, certified_radius, certify
 from models.certificates.region import Box
 from models.networks.architecture import IntervalForm, build_network
+from models.networks.descent import Descent
 from models.networks.perturb import Ball
 from models.networks.training import Training, as_training, training_from_dict
 from models.training import DivergenceWarning
@@ -143,13 +144,7 @@ class AdvNetwork(BinaryClassifier):
             torch.manual_seed(int(self.random_state))
             mean, scale = float(rows.mean()), float(rows.std(correction=0)) or 1.0
             self.network_ = build_network(rows.shape[1], self.image_shape, mean, scale).to(rows)
-            optimiser = torch.optim.SGD(
-                self.network_.parameters(), lr=self.learning_rate, momentum=0.9, nesterov=True,
-                weight_decay=self.weight_decay,
-            )  # fmt: skip
-            schedule = torch.optim.lr_scheduler.OneCycleLR(
-                optimiser, max_lr=self.learning_rate, total_steps=total + 1, pct_start=0.4, anneal_strategy="linear"
-            )
+            descent = Descent(self.network_.parameters(), self.learning_rate, self.weight_decay, total)
             curve: dict[str, list[float]] = {"iteration": [], "loss": []}
             self.diverged_, step = False, 0
             for _ in range(epochs):
@@ -157,12 +152,7 @@ class AdvNetwork(BinaryClassifier):
                 losses = []
                 for part in torch.randperm(len(rows)).split(size)[:batches]:
                     for loss in training.losses(self.logits, rows[part], labels[part], self.ball):
-                        optimiser.zero_grad()
-                        loss.backward()
-                        # Adversarial losses have rare, very long gradients at large learning rates.
-                        nn.utils.clip_grad_norm_(self.network_.parameters(), 5.0)
-                        optimiser.step()
-                        schedule.step()
+                        descent.step(loss)
                         losses.append(loss.detach())
                         step += 1
                 mean = float(torch.stack(losses).mean())

@@ -32,5 +32,6 @@ class FGSMRS(Training):
         def loss(Z: Tensor) -> Tensor:
             return cross_entropy(network(Z), y, reduction="sum")
 
-        delta = ball.ascend(loss, X, ball.start(X), self.step * ball.epsilon)
+        near = ball.around(X)
+        delta = near.ascend(loss, near.start(), self.step * ball.epsilon)
         yield cross_entropy(network(X + delta), y)

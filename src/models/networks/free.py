@@ -30,10 +30,10 @@ class Free(Training):
         require_positive(replays=self.replays)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = torch.zeros_like(X)
+        near, delta = ball.around(X), torch.zeros_like(X)
         for _ in range(self.replays):
             delta = delta.detach().requires_grad_()
             loss = cross_entropy(network(X + delta), y)
             yield loss  # its backward pass fills delta.grad beside the weights' gradients
             assert delta.grad is not None
-            delta = ball.project((delta + ball.epsilon * ball.direction(delta.grad)).detach(), X)
+            delta = near.project((delta + ball.epsilon * ball.direction(delta.grad)).detach())

@@ -33,11 +33,11 @@ class MART(Training):
         require_positive(steps=self.steps, beta=self.beta)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = ball.pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), X, self.steps)
+        delta = ball.around(X).pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), self.steps)
         clean, attacked = softmax(network(X), dim=1), log_softmax(network(X + delta), dim=1)
-        rows = torch.arange(len(y))
+        own = y[:, None]
         # -log p_y - log(1 - max over other classes of p): with two classes the second is -log p_y again.
-        rivals = attacked.exp().index_put((rows, y), torch.zeros(len(y), dtype=attacked.dtype))
-        boosted = -attacked[rows, y] - torch.log1p(-rivals.amax(dim=1).clamp(max=1 - 1e-6))
+        rivals = attacked.exp().scatter(1, own, 0.0)
+        boosted = -attacked.gather(1, own)[:, 0] - torch.log1p(-rivals.amax(dim=1).clamp(max=1 - 1e-6))
         divergence = (clean * (clean.clamp(min=1e-12).log() - attacked)).sum(dim=1)
-        yield (boosted + self.beta * divergence * (1 - clean[rows, y])).mean()
+        yield (boosted + self.beta * divergence * (1 - clean.gather(1, own)[:, 0])).mean()

@@ -29,5 +29,5 @@ class Standard(Training):
         require_positive(steps=self.steps)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = ball.pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), X, self.steps)
+        delta = ball.around(X).pgd(lambda Z: cross_entropy(network(Z), y, reduction="sum"), self.steps)
         yield cross_entropy(network(X + delta), y)

@@ -47,5 +47,5 @@ class VAT(Training):
             trial = (self.xi * direction / direction.norm(dim=1, keepdim=True)).requires_grad_()
             (direction,) = torch.autograd.grad(divergence(X + trial).sum(), trial)
             direction = direction + 1e-12 * torch.randn_like(X)  # a flat divergence has no direction: any will do
-        delta = ball.project(ball.epsilon * ball.direction(direction), X)
+        delta = ball.around(X).project(ball.epsilon * ball.direction(direction))
         yield cross_entropy(logits, y) + self.weight * divergence(X + delta).mean()

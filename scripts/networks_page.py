@@ -1,0 +1,117 @@
+"""The numbers, the tables and the figure of docs/reading.md's part about networks.
+
+python scripts/networks_page.py collect mlruns    # tracked runs of experiment=networks → docs/networks.json
+python scripts/networks_page.py draw              # docs/networks.json → docs/figures/networks.png
+python scripts/networks_page.py tables            # the tables in Markdown, to be pasted
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import mean, stdev
+from types import SimpleNamespace
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+STORED = DOCS / "networks.json"
+PAIRS = {
+    "mnist_1v7": "MNIST 1 vs 7",
+    "mnist_8v9": "MNIST 8 vs 9",
+    "cifar10_automobile_truck": "automobile vs truck",
+    "cifar10_dog_horse": "dog vs horse",
+}
+NAMES = {
+    "natural_exact": "Natural",
+    "adv_svm_d_exact": "adv-SVM (D)",
+    "adv_svm_c_exact": "adv-SVM (C)",
+    "adv_linear_svm": "adv-linear-SVM",
+    "svc": "SVC",
+    "dnn_natural": "DNN natural",
+    "dnn_standard": "DNN standard",
+    "dnn_mart": "DNN MART",
+    "dnn_vat": "DNN VAT",
+    "dnn_free": "DNN free",
+    "dnn_fgsm_rs": "DNN FGSM-RS",
+}
+
+
+def collect(folder: str) -> dict[str, Any]:
+    """Percentages and seconds by pair, model and attack, one value per seed; diverged trainings are not among them."""
+    from pipeline.report.tracked import Reader
+    from pipeline.tracking.store import open_to_read
+
+    tracking = SimpleNamespace(folder=folder, uri=None, experiment="advsvm")
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for run in sorted(Reader(open_to_read(tracking)).runs(), key=lambda run: run.seed):
+        cell = cells.setdefault((run.dataset, run.model), {"dataset": run.dataset, "model": run.model})
+        settings = {"tune": run.params["tune.name"]} | {
+            name.removeprefix("model."): run.params[name]
+            for name in ("model.learning_rate", "model.epochs", "model.training.steps", "model.training.replays")
+            if name in run.params
+        }
+        cell.setdefault("settings", settings)
+        if run.attack == "none":
+            cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
+            cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
+            continue
+        kind = "accuracy_at_l2_cap" if run.attack in ("cw", "zoo") else "attacked_accuracy"
+        cell.setdefault(run.attack, {})[str(run.seed)] = round(100 * run.metrics[kind], 2)
+        cell.setdefault("points", {})[run.attack] = int(run.metrics["n_attacked"])
+        if run.attack == "pgd":
+            cell.setdefault("certified", {})[str(run.seed)] = round(100 * run.metrics["certified_accuracy"], 2)
+    order = [(d, m) for d in PAIRS for m in NAMES]
+    return {"runs": [cells[key] for key in order if key in cells]}
+
+
+def spread(values: dict[str, float] | None, digits: int = 2) -> str:
+    """98.71 of one seed, 98.71 ± 0.20 of several, – of none."""
+    if not values:
+        return "–"
+    numbers = list(values.values())
+    return f"{mean(numbers):.{digits}f}" + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
+
+
+def row(run: dict[str, Any]) -> str:
+    """One model in Markdown."""
+    columns = [spread(run.get(name)) for name in ("clean", "fgsm", "certified", "pgd", "cw", "zoo")]
+    return f"| {NAMES[run['model']]} | {' | '.join(columns)} | {mean(run['train_seconds'].values()):.2g} |"
+
+
+def table(stored: dict[str, Any], dataset: str) -> list[str]:
+    """The lines of one pair's table."""
+    head = "| | clean | FGSM | PGD: certified | PGD: attacked | C&W ≤ L2 1 | ZOO ≤ L2 1 | training [s] |"
+    return [head, "|---" * 8 + "|", *(row(run) for run in stored["runs"] if run["dataset"] == dataset)]
+
+
+def draw(stored: dict[str, Any], file: Path) -> None:
+    """Accuracy under PGD against the seconds of one training, one panel per pair."""
+    from pipeline.figures.lines import Line, Panel, lines
+
+    panels = []
+    for dataset, title in PAIRS.items():
+        points = []
+        for run in (run for run in stored["runs"] if run["dataset"] == dataset and run.get("pgd")):
+            seconds = mean(run["train_seconds"].values())
+            name = NAMES[run["model"]]
+            points.append(Line.of_groups(name, {seconds: list(run["pgd"].values())}, 1.0))
+        if points:
+            panels.append(Panel(title, "training [s]", "accuracy under PGD [%]", points, log_x=True))
+    lines(panels).savefig(file, dpi=110, bbox_inches="tight")
+
+
+def main(what: str, *arguments: str) -> None:
+    if what == "collect":
+        kept = json.loads(STORED.read_text()) if STORED.exists() else {}
+        STORED.write_text(json.dumps(kept | collect(*arguments), indent=1, ensure_ascii=False) + "\n")
+    stored = json.loads(STORED.read_text())
+    if what == "draw":
+        draw(stored, DOCS / "figures" / "networks.png")
+    if what == "tables":
+        for dataset, title in PAIRS.items():
+            print(f"\n### {title}\n", *table(stored, dataset), sep="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
