@@ -184,8 +184,9 @@ def _usual(cfg: DictConfig | None) -> dict[str, str]:
     config_name = hydra.job.config_name if hydra else "config"
     known, key = _composed.setdefault(loader, {}), (config_name, *chosen.items())
     if key not in known:
-        plain = cfg is not None and hydra is not None and _only_names(OmegaConf.to_container(hydra.overrides.task), names)
-        known[key] = flat(cfg) if plain else _compose(loader, config_name, chosen)
+        typed: Any = OmegaConf.to_container(hydra.overrides.task) if hydra else [""]
+        as_named = cfg is not None and _only_names(typed, names)
+        known[key] = flat(cfg) if cfg is not None and as_named else _compose(loader, config_name, chosen)
     return known[key]
 
 

@@ -193,7 +193,7 @@ def _create_database(database: Path) -> None:
 
 
 def empty_database() -> Path:
-    """A database with MLflow's tables and nothing in them, kept in the user's cache folder: its migrations take seconds.
+    """A database with MLflow's tables and nothing in them, in the user's cache folder: its migrations take seconds.
 
     Raises OSError or sqlite3.DatabaseError where there can be none.
     """
