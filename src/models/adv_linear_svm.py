@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from models.binary import BinaryClassifier
 from models.certificates import linear_radius
-from models.certificates.api import Contest, binary_contest, certified_radius, certify
+from models.certificates.api import Contest, binary_contest, certified_radius
 from models.certificates.linear import LinearForm
 from models.certificates.region import Box
 from models.grid import Axes, CrossValidation, FoldScores
@@ -188,7 +188,7 @@ class AdvLinearSVM(BinaryClassifier):
         X = self._validate_rows(X)
         return self._stage_weights @ X.astype(np.float64, copy=False).T + self._stage_intercepts[:, None]
 
-    def certified_radius(
+    def certified_radius(  # type: ignore[override]
         self, X: Any, y: Any, bound: str | None = None, norm: str = "l2", box: Box = None
     ) -> np.ndarray:
         """Distance to the hyperplane, shape (n,); 0 where the label y is wrong already. No radius is larger.
@@ -212,19 +212,6 @@ class AdvLinearSVM(BinaryClassifier):
     def certificate_contest(self) -> Contest:
         """What ``models.certify`` asks: the form of f."""
         return binary_contest(self.classes_, LinearForm(self.coef_[0], float(self.intercept_[0])))
-
-    def certify(
-        self,
-        X: Any,
-        y: Any,
-        epsilon: float,
-        norm: str = "l2",
-        box: Box = (0.0, 1.0),
-        seconds: float | None = None,
-        observer: Observer | None = None,
-    ) -> np.ndarray:
-        """Whether no point within `epsilon` changes the label y of a row; see ``models.certify``."""
-        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
 
     # -- tuning --------------------------------------------------------------------------------------------------------
     def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:

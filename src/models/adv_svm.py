@@ -13,9 +13,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from models.batches import RowSource, shuffled_batches
-from models.certificates.api import certified_radius
-from models.certificates.expansions import bounds_offered, global_quantity
-from models.certificates.region import Box
 from models.column_grid import cross_validate_columns
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import Expansion, KernelSpace
@@ -294,42 +291,9 @@ class AdvSVM(ExpansionClassifier):
         return replace(scores, messages=[note])
 
     # -- certificates --------------------------------------------------------------------------------------------------
-    def certified_radius(
-        self,
-        X: Any,
-        y: Any,
-        bound: str | None = None,
-        norm: str = "l2",
-        box: Box = None,
-        seconds: float | None = 0.0,
-    ) -> np.ndarray:
-        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-        y : array of shape (n,)
-        bound : {"sharp", "paper", "second_order"} or None
-            None takes the best rigorous one: "sharp" for the exact RBF expansion, "paper" for another exact one,
-            "second_order" for random features. A bound that is named is evaluated in L2, without a box.
-        norm : {"l2", "linf"}
-        box : (low, high) or None
-            Where the moved point must stay; None is everywhere.
-        seconds : float, optional
-            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
-        """
-        check_is_fitted(self)
-        if bound is None and (norm != "l2" or box is not None or seconds != 0):
-            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
-        offered = bounds_offered(self.expansion_)
-        bound = offered[0] if bound is None else bound
-        if bound not in offered:
-            raise ValueError(f"bound={bound!r} does not hold for this model; choose from {', '.join(offered)}")
-        return self._radii(X, y, bound, self._global_quantity())
-
     def _global_quantity(self) -> float:
         if self._certificate_quantity is None:
-            self._certificate_quantity = global_quantity(self.expansion_)
+            self._certificate_quantity = super()._global_quantity()
         return self._certificate_quantity
 
     # -- files ---------------------------------------------------------------------------------------------------------

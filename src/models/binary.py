@@ -7,12 +7,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from models.certificates.api import Certifiable
 from models.persistence import decode_labels, encode_labels
 
 _DTYPES = [np.float64, np.float32, np.uint8]
 
 
-class BinaryClassifier(ClassifierMixin, BaseEstimator):
+class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     """Labels are any two values; a positive score means ``classes_[1]``. Subclasses write `fit` and `scores`."""
 
     def scores(self, X: Any) -> np.ndarray:

@@ -9,9 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import BinaryClassifier
-from models.certificates.api import Contest, Observer, binary_contest, certify
-from models.certificates.expansions import radii
-from models.certificates.forms import form_of
+from models.certificates.api import Contest, binary_contest, certified_radius
 from models.certificates.region import Box
 from models.distances import to_tensor
 from models.expansions import LiveExpansion
@@ -63,35 +61,53 @@ class ExpansionClassifier(BinaryClassifier):
     # -- certificates --------------------------------------------------------------------------------------------------
     def certificate_contest(self) -> Contest:
         """What ``models.certify`` asks: the form of f."""
-        form = form_of(self.expansion_, self._offset, self._global_quantity())
+        form = self.expansion_.certificates().form(self._offset, self._global_quantity())
         single = self.expansion_.space.dtype != torch.float64
         return binary_contest(self.classes_, form, slack=2.01 * UNIT32 if single else 0.0)
 
-    def certify(
+    def certified_radius(  # type: ignore[override]
         self,
         X: Any,
         y: Any,
-        epsilon: float,
+        bound: str | None = None,
         norm: str = "l2",
-        box: Box = (0.0, 1.0),
-        seconds: float | None = None,
-        observer: Observer | None = None,
+        box: Box = None,
+        seconds: float | None = 0.0,
     ) -> np.ndarray:
-        """Whether no point within `epsilon` changes the label y of a row; see ``models.certify``."""
-        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
+        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
 
-    def _global_quantity(self) -> float:
-        """What all certificates of the fitted function share; see ``models.certificates``."""
-        raise TypeError(f"{type(self).__name__} does not say what its certificates share")
-
-    def _radii(self, X: Any, y: Any, bound: str, quantity: float) -> np.ndarray:
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        bound : {"sharp", "paper", "second_order"} or None
+            None takes the best rigorous one: "sharp" for the exact RBF expansion, "paper" for another exact one,
+            "second_order" for random features. A bound that is named is evaluated in L2, without a box.
+        norm : {"l2", "linf"}
+        box : (low, high) or None
+            Where the moved point must stay; None is everywhere.
+        seconds : float, optional
+            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
+        """
+        check_is_fitted(self)
+        if bound is None and (norm != "l2" or box is not None or seconds != 0):
+            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
+        certificates, quantity = self.expansion_.certificates(), self._global_quantity()
+        bound = certificates.bounds[0] if bound is None else bound
+        if bound not in certificates.bounds:
+            offered = ", ".join(certificates.bounds)
+            raise ValueError(f"bound={bound!r} does not hold for this model; choose from {offered}")
         signs = self._signs(y)
         found, start = [], 0
         for part in self._parts(X):
             labels = signs[start : start + len(part)]
-            found.append(radii(self.expansion_, part, labels, bound, quantity, self._offset))
+            found.append(certificates.radii(part, labels, bound, quantity, self._offset))
             start += len(part)
         return np.concatenate(found)
+
+    def _global_quantity(self) -> float:
+        """What all certificates of the fitted function share."""
+        return self.expansion_.certificates().quantity()
 
     def _parts(self, X: Any) -> Iterator[Tensor]:
         X = self._validate_rows(X)

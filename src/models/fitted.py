@@ -9,12 +9,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from models.certificates.api import Contest, certified_radius, contest_of
-from models.certificates.region import Box
+from models.certificates.api import Certifiable, Contest, contest_of
 from models.persistence import decode_labels, encode_labels
 
 
-class FittedClassifier(ClassifierMixin, BaseEstimator):
+class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     """A fitted scikit-learn classifier of two or more classes, in the units and the labels of the data it is judged on.
 
     Attacks and certificates read gradients and bounds off its attributes; nothing is fitted again. In float64: rows are
@@ -105,10 +104,6 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
         """What ``models.certify`` asks; raises NoCertificate, in one line, where none is known."""
         found = contest_of(self.pipeline)
         return Contest(self.classes_, found.forms, found.duels, found.slack)
-
-    def certified_radius(self, X: Any, y: Any, norm: str = "l2", box: Box = None) -> np.ndarray:
-        """Radius within which the label y of each row cannot change, shape (n,); see ``models.certify``."""
-        return certified_radius(self, np.asarray(X), y, norm, box)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -5,13 +5,32 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from models.certificates.api import Contest, Observer, certified_radius, contest_of
+from models.certificates.api import Certifiable, Contest, contest_of
 from models.certificates.differences import highest_score
-from models.certificates.region import Box
 from models.persistence import class_named, decode_labels, encode_labels
 
 
-class OneVsRest(ClassifierMixin, BaseEstimator):
+class SettingsOfBase(BaseEstimator):
+    """A classifier around another one, unfitted, whose settings are its own."""
+
+    def __init__(self, base: Any):
+        self.base = base
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The base's settings beside the base itself."""
+        return {"base": self.base, **self.base.get_params(deep=deep)}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Set the base's settings."""
+        self.base = settings.pop("base", self.base)
+        self.base = clone(self.base).set_params(**settings)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(clone(self.base))
+
+
+class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
     """A machine for each class; its settings are those of the binary machine.
 
     All machines have the seed of the first, so that random features and kernel widths are shared, and the difference of
@@ -28,22 +47,6 @@ class OneVsRest(ClassifierMixin, BaseEstimator):
     estimators_ : list of k fitted classifiers
         Positive scores mean the class.
     """
-
-    def __init__(self, base: Any):
-        self.base = base
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The base's settings beside the base itself."""
-        return {"base": self.base, **self.base.get_params(deep=deep)}
-
-    def set_params(self, **settings: Any) -> Self:
-        """Set the base's settings."""
-        self.base = settings.pop("base", self.base)
-        self.base = clone(self.base).set_params(**settings)
-        return self
-
-    def __sklearn_clone__(self) -> "OneVsRest":
-        return OneVsRest(clone(self.base))
 
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Any = None) -> Self:
         """Train a machine per class; the error on `eval_set` goes into `curve_`."""
@@ -135,18 +138,6 @@ class OneVsRest(ClassifierMixin, BaseEstimator):
         contests = [contest_of(one) for one in self.estimators_]
         forms = [contest.forms[0] for contest in contests]
         return highest_score(self.classes_, forms, max(contest.slack for contest in contests))
-
-    def certified_radius(
-        self,
-        X: Any,
-        y: Any,
-        norm: str = "l2",
-        box: Box = None,
-        seconds: float | None = 0.0,
-        observer: Observer | None = None,
-    ) -> np.ndarray:
-        """Radius within which the label y of each row cannot change, shape (n,); see ``models.certify``."""
-        return certified_radius(self, np.asarray(X), y, norm, box, seconds=seconds, observer=observer)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.svm import SVC
 
 from models.fitted import FittedClassifier
 from models.kernels import RBF
+from models.one_vs_rest import SettingsOfBase
 from models.svc import KernelSVC
 
 
@@ -73,29 +74,13 @@ class VotingSVC(_TrainedHere):
         return model
 
 
-class SklearnModel(_TrainedHere):
+class SklearnModel(SettingsOfBase, _TrainedHere):
     """Any classifier of scikit-learn, with its own settings: what ``_target_: sklearn.svm.SVC`` becomes.
 
     Parameters
     ----------
     base : unfitted classifier
     """
-
-    def __init__(self, base: BaseEstimator):
-        self.base = base
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The base's settings beside the base itself."""
-        return {"base": self.base, **self.base.get_params(deep=deep)}
-
-    def set_params(self, **settings: Any) -> Self:
-        """Set the base's settings."""
-        self.base = settings.pop("base", self.base)
-        self.base = clone(self.base).set_params(**settings)
-        return self
-
-    def __sklearn_clone__(self) -> "SklearnModel":
-        return SklearnModel(clone(self.base))
 
     def _train(self, X: np.ndarray, y: np.ndarray) -> Any:
         return clone(self.base).fit(X, y)

@@ -10,8 +10,6 @@ from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from models.certificates.api import certified_radius
-from models.certificates.region import Box
 from models.distances import row_norms, squared_distances, to_tensor
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
@@ -152,38 +150,6 @@ class KernelSVC(ExpansionClassifier):
     def staged_scores(self, X: Any) -> np.ndarray:
         """The scores as one row, shape (1, n)."""
         return self.scores(X)[None, :]
-
-    # -- certificates --------------------------------------------------------------------------------------------------
-    def certified_radius(
-        self,
-        X: Any,
-        y: Any,
-        bound: str | None = None,
-        norm: str = "l2",
-        box: Box = None,
-        seconds: float | None = 0.0,
-    ) -> np.ndarray:
-        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-        y : array of shape (n,)
-        bound : {"sharp", "paper"} or None
-            None is "sharp" in L2 without a box. A bound that is named is evaluated in L2, without a box.
-        norm : {"l2", "linf"}
-        box : (low, high) or None
-            Where the moved point must stay; None is everywhere.
-        seconds : float, optional
-            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
-        """
-        if bound is None and (norm != "l2" or box is not None or seconds != 0):
-            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
-        bound = "sharp" if bound is None else bound
-        if bound not in ("sharp", "paper"):
-            raise ValueError(f"bound={bound!r} does not hold for this model; choose from sharp, paper")
-        check_is_fitted(self)
-        return self._radii(X, y, bound, self._squared_norm)
 
     def _global_quantity(self) -> float:
         return self._squared_norm

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models import AdvSVM, certify
 from models.certificates.api import contest_of
-from models.certificates.forms import RadialSum
+from models.certificates.expansions import RadialSum
 from models.certificates.region import region
 from models.kernels import Laplacian
 

@@ -312,3 +312,36 @@ def _largest(holds: Callable[[np.ndarray], np.ndarray], n: int, widest: np.ndarr
         passed = holds(middle)
         low, high = np.where(passed, middle, low), np.where(passed, high, middle)
     return np.where(everywhere, np.inf, low)
+
+
+class Certifiable:
+    """The two questions as methods of a model that says how it decides, by ``certificate_contest``."""
+
+    def _validate_rows(self, X: Any) -> Any:
+        return X
+
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        epsilon: float,
+        norm: str = "l2",
+        box: Box = (0.0, 1.0),
+        seconds: float | None = None,
+        observer: Observer | None = None,
+    ) -> np.ndarray:
+        """Whether no point within `epsilon` changes the label y of a row, shape (n,), bool; see ``models.certify``."""
+        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
+
+    def certified_radius(
+        self,
+        X: Any,
+        y: Any,
+        norm: str = "l2",
+        box: Box = None,
+        seconds: float | None = 0.0,
+        observer: Observer | None = None,
+    ) -> np.ndarray:
+        """Radius in `norm` within which the label y of each row cannot change, shape (n,); 0 where it is wrong."""
+        rows = self._validate_rows(X)
+        return certified_radius(self, rows, y, norm, box, seconds=seconds, observer=observer)

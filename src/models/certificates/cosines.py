@@ -94,7 +94,7 @@ class CosineSum:
         scores, gradients = self.expansion.scores_and_gradients(torch.from_numpy(X), dtype=torch.float64)
         return signs * scores[:, 0].numpy(), signs[:, None] * gradients[:, 0].numpy()
 
-    def _errors(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def errors(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Error bounds of scores and gradients in float64 at points of these lengths.
 
         The angle is off by at most d units of ‖ω‖‖x‖ plus its own last place, cos and sin pass that on; sums of K terms
@@ -105,21 +105,24 @@ class CosineSum:
         gradient = 2 * UNIT64 * ((d + 4) * lengths * self.second + (self.n_terms + d + 16) * self.first)
         return score, gradient
 
+    def float32_allowance(self, lengths: np.ndarray) -> tuple[np.ndarray, float]:
+        """What to allow float32 at points of these lengths, and how much more per unit of length.
+
+        √d and √K stand for d and K: an allowance, not a proof (see `Kernel.float32_allowance`).
+        """
+        steeper = UNIT32 * (np.sqrt(self.expansion.space.dimension) + 4) * self.first
+        return steeper * lengths + UNIT32 * (np.sqrt(self.n_terms) + 16) * self.mass, float(steeper)
+
     def demands(self, where: Region) -> np.ndarray:
         """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,)."""
         lengths = np.linalg.norm(where.X, axis=1) + where.radius
-        if not self.single:
-            return self._errors(lengths)[0]
-        # √d and √K stand for d and K: an allowance, not a proof (see `Kernel.float32_allowance`).
-        d = self.expansion.space.dimension
-        angles = (np.sqrt(d) + 4) * self.first * lengths
-        return UNIT32 * (angles + (np.sqrt(self.n_terms) + 16) * self.mass)
+        return (self.float32_allowance if self.single else self.errors)(lengths)[0]
 
     # -- proofs --------------------------------------------------------------------------------------------------------
     def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
         """The global curvature at its worst, the linear term over ball and box."""
         margins, gradients = self._at(X, signs)
-        score_error, gradient_error = self._errors(np.linalg.norm(X, axis=1))
+        score_error, gradient_error = self.errors(np.linalg.norm(X, axis=1))
 
         def proves(where: Region) -> np.ndarray:
             sloped = lowest_linear(gradients, where) - gradient_error * where.radius

@@ -1,134 +1,180 @@
-"""Certified radii of a fitted expansion: which bound applies, and what rounding takes from it."""
+"""Certificates of a fitted expansion: its form, its L2 radii, and what rounding takes from both.
 
+`LiveExpansion.certificates` gives one of the two classes: a sum of random features, or an exact sum of kernels.
+"""
+
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from models.certificates import radii as certified
-from models.expansions import LiveExpansion
-from models.expansions.random_features import RandomFeatureSum
-from models.expansions.support_vectors import SupportVectorSum
-from models.rounding import UNIT32, EvaluationErrors, Sum
+from models.certificates.api import Form, Prove, Quick
+from models.certificates.cosines import CosineSum
+from models.certificates.region import Region
+from models.rounding import UNIT32, UNIT64, NoCertificate, Sum
 
-_UNIT = np.finfo(np.float64).eps / 2
+_ROUND = 64 * UNIT64
 
 
-class Evaluation(NamedTuple):
-    """Scores and gradient norms of some rows in float64, and how far the model's own arithmetic is from them."""
+class ExpansionCertificates(ABC):
+    """What can be proved of f = expansion + offset, first column.
 
-    scores: np.ndarray  # (n,)
+    Attributes
+    ----------
+    bounds : list of str
+        Names of the bounds that hold, the best first.
+    """
+
+    bounds: list[str]
+
+    def __init__(self, expansion: Any):
+        self.expansion = expansion
+
+    @abstractmethod
+    def quantity(self) -> float:
+        """The number all rows share, worth keeping: the other methods take it."""
+
+    @abstractmethod
+    def form(self, offset: float, quantity: float) -> Form:
+        """f as ``models.certify`` asks about it."""
+
+    def radii(self, X: Tensor, signs: np.ndarray, bound: str, quantity: float, offset: float) -> np.ndarray:
+        """Certified L2 radii of the rows of X for labels `signs` (±1), shape (n,)."""
+        at = Measured.of(self.expansion, X, signs, offset)
+        radius = self._radii(at, bound, quantity)
+        if not at.single:
+            return radius
+        # A float32 model rounds the row it is given and the attacked one, by a unit of their lengths.
+        return np.maximum((radius - 2.01 * UNIT32 * at.lengths) / (1 + 2 * UNIT32), 0.0)
+
+    @abstractmethod
+    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+        """The same for the exact function of rows that are not rounded."""
+
+
+class Measured(NamedTuple):
+    """An expansion at some rows, in float64."""
+
+    margins: np.ndarray  # (n,), y·f(x)
+    offsets: np.ndarray  # (n,), what of it is y·offset
     slopes: np.ndarray  # (n,), ‖∇f(x)‖₂
-    rounding: np.ndarray  # (n,)
+    lengths: np.ndarray  # (n,), ‖x‖₂
+    rounding: np.ndarray  # (n,), what the model's own arithmetic was seen to lose
+    single: bool  # whether that is float32
+
+    @classmethod
+    def of(cls, expansion: Any, X: Tensor, signs: np.ndarray, offset: float) -> "Measured":
+        """Evaluate at the rows of X, with labels ±1."""
+        scores, gradients = expansion.scores_and_gradients(X.double(), dtype=torch.float64)
+        exact, offsets = scores[:, 0].numpy(), signs * offset
+        # Users and attacks see the model's own arithmetic. Its distance from float64 at x can be 0 by luck, so it only
+        # counts where it exceeds what float32 is allowed everywhere.
+        rounding = 8.0 * np.abs(expansion.scores(X)[:, 0].double().numpy() - exact)
+        slopes = gradients[:, 0].norm(dim=1).numpy()
+        return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, X.dtype != torch.float64)
 
 
-def bounds_offered(expansion: LiveExpansion) -> list[str]:
-    """Names of the bounds that hold for this expansion, the best first."""
-    if isinstance(expansion, RandomFeatureSum):
-        return ["second_order"]
-    return list(expansion.space.kernel.bounds)
+class FeatureCertificates(ExpansionCertificates):
+    """Of a sum of random features; `quantity` is the bound of its curvature."""
 
+    bounds: ClassVar[list[str]] = ["second_order"]
 
-def global_quantity(expansion: LiveExpansion) -> float:
-    """The number all rows share, worth keeping: the curvature bound of random features, or ‖f‖² of an exact sum."""
-    if isinstance(expansion, RandomFeatureSum):
-        return expansion.curvature_bound()
-    assert isinstance(expansion, SupportVectorSum)
-    return expansion.squared_norm()
+    def quantity(self) -> float:
+        return float(self.expansion.curvature_bound())
 
+    def form(self, offset: float, quantity: float) -> Form:
+        return CosineSum(self.expansion, quantity)
 
-def radii(
-    expansion: LiveExpansion, X: Tensor, signs: np.ndarray, bound: str, quantity: float, offset: float = 0.0
-) -> np.ndarray:
-    """Certified L2 radii of the rows of X for labels `signs` (±1), shape (n,).
-
-    `quantity` is what `global_quantity` gave; `offset` is added to the scores of an exact sum.
-    """
-    found = _evaluate(expansion, X)
-    margins = signs * (found.scores + offset)
-    if isinstance(expansion, RandomFeatureSum):
-        errors, beyond = _feature_errors(expansion, X)
-        radius = certified.second_order_radius(
-            margins,
-            found.slopes,
-            quantity,
-            margin_error=errors.score + np.maximum(found.rounding, beyond.score),
-            gradient_error=errors.gradient + beyond.gradient,
+    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+        form = CosineSum(self.expansion, quantity)
+        score, gradient = form.errors(at.lengths)
+        # At distance r from x the angle's error has grown by that of ‖ω‖r, which acts like a steeper gradient.
+        allowed, steeper = form.float32_allowance(at.lengths) if at.single else (0.0, 0.0)
+        score_error = score + np.maximum(at.rounding, allowed)
+        return certified.second_order_radius(
+            at.margins, at.slopes, quantity, margin_error=score_error, gradient_error=gradient + steeper
         )
-        return _after_conversion(radius, X)
-    assert isinstance(expansion, SupportVectorSum)
-    errors, allowance = _kernel_errors(expansion, X, quantity, offset)
-    norm, margin_error = float(np.sqrt(quantity)), errors.score + np.maximum(found.rounding, allowance)
-    gamma = expansion.space.gammas[0]
-    if bound == "paper":
-        inverse = partial(expansion.space.kernel.inverse_profile, gamma=gamma)
-        radius = certified.paper_radius(margins, norm, inverse, margin_error=margin_error, norm_error=errors.norm)
-        return _after_conversion(radius, X)
-    radius = certified.sharp_radius(
-        margins,
-        found.slopes,
-        norm,
-        gamma,
-        offsets=signs * offset,
-        margin_error=margin_error,
-        gradient_error=errors.gradient,
-        norm_error=errors.norm,
-    )
-    return _after_conversion(radius, X)
 
 
-def _evaluate(expansion: LiveExpansion, X: Tensor) -> Evaluation:
-    scores, gradients = expansion.scores_and_gradients(X.double(), dtype=torch.float64)
-    exact = scores[:, 0].numpy()
-    # Users and attacks see the model's own arithmetic. Its distance from float64 at x can be 0 by luck, so it only
-    # counts where it exceeds what float32 is allowed everywhere.
-    rounding = 8.0 * np.abs(expansion.scores(X)[:, 0].double().numpy() - exact)
-    return Evaluation(exact, gradients[:, 0].norm(dim=1).numpy(), rounding)
+class KernelCertificates(ExpansionCertificates):
+    """Of an exact sum; `quantity` is ‖f‖²."""
+
+    def __init__(self, expansion: Any):
+        super().__init__(expansion)
+        self.kernel, self.gamma = expansion.space.kernel, expansion.space.gammas[0]
+        self.bounds = list(self.kernel.bounds)
+
+    def quantity(self) -> float:
+        return float(self.expansion.squared_norm())
+
+    def form(self, offset: float, quantity: float) -> Form:
+        if not self.bounds:
+            raise NoCertificate(f"the {self.kernel.name} kernel offers no certificate: its `bounds` are empty")
+        return self.kernel.form(self.expansion, offset, quantity)
+
+    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+        kernel, gamma, norm, terms = self.kernel, self.gamma, float(np.sqrt(quantity)), terms_of(self.expansion)
+        errors = kernel.evaluation_errors(
+            at.lengths, terms, gamma, quantity, float(np.abs(at.offsets).max(initial=0.0))
+        )
+        allowance = kernel.float32_allowance(terms, gamma, norm) if at.single else 0.0
+        known = {"margin_error": errors.score + np.maximum(at.rounding, allowance), "norm_error": errors.norm}
+        if bound == "paper":
+            return certified.paper_radius(at.margins, norm, partial(kernel.inverse_profile, gamma=gamma), **known)
+        return certified.sharp_radius(
+            at.margins, at.slopes, norm, gamma, offsets=at.offsets, gradient_error=errors.gradient, **known
+        )
 
 
-def _after_conversion(radius: np.ndarray, X: Tensor) -> np.ndarray:
-    """What is left when a float32 model rounds the row it is given and the attacked one, by a unit of their lengths."""
-    if X.dtype == torch.float64:
-        return radius
-    lengths = _lengths(X)
-    return np.maximum((radius - 2.01 * UNIT32 * lengths) / (1 + 2 * UNIT32), 0.0)
+class RadialSum:
+    """f(x) = h(x) + b, h a sum of any kernel g(‖x - x'‖): what the value of h at x alone can prove.
 
+    k(x,·) and k(x+δ,·) have length 1 and the inner product g = g(‖δ‖), h has the component h(x) along the first. So
 
-def _feature_errors(expansion: RandomFeatureSum, X: Tensor) -> tuple[EvaluationErrors, EvaluationErrors]:
-    """Error bounds of Σ_k w_k cos(ω_k·x + b_k) and its gradient's norm in float64; what to allow float32 around x.
+        y·f(x+δ) ≥ y·b + g·y·h(x) - sqrt(1 - g²) sqrt(‖h‖² - h(x)²),
 
-    The angle is off by at most d units of ‖ω‖‖x‖ plus its own last place, cos and sin pass that on; sums of K terms by
-    K units of Σ|w_k| and Σ|w_k|‖ω_k‖. Doubled to cover second-order terms. For float32 √d and √K stand for d and K (see
-    `Kernel.float32_allowance`); at distance r from x the angle's error has grown by that of ‖ω‖r, which acts
-    like a steeper gradient.
+    never below the paper's bound, and no better one follows from h(x) and ‖h‖.
     """
-    mass, first, second, n_terms = expansion.amplitude_moments()
-    d = expansion.space.dimension
-    lengths = _lengths(X)
-    score = 2 * _UNIT * ((d + 4) * lengths * first + (n_terms + 16) * mass)
-    gradient = 2 * _UNIT * ((d + 4) * lengths * second + (n_terms + d + 16) * first)
-    errors = EvaluationErrors(score, gradient, 0.0)
-    if X.dtype == torch.float64:
-        return errors, EvaluationErrors(np.zeros(len(X)), np.zeros(len(X)), 0.0)
-    steeper = UNIT32 * (np.sqrt(d) + 4) * first
-    around = steeper * lengths + UNIT32 * (np.sqrt(n_terms) + 16) * mass
-    return errors, EvaluationErrors(around, np.full(len(X), steeper), 0.0)
+
+    stages: ClassVar[tuple[tuple[Prove, int], ...]] = ()
+
+    def __init__(self, expansion: Any, offset: float, squared_norm: float):
+        self.expansion, self.offset, self.squared_norm = expansion, offset, squared_norm
+        self.terms = terms_of(expansion)
+
+    def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
+        kernel, gamma = self.expansion.space.kernel, self.expansion.space.gammas[0]
+        scores = self.expansion.scores(torch.from_numpy(X), dtype=torch.float64)[:, 0].numpy()
+        values, offsets = signs * scores, signs * self.offset
+        lengths = np.linalg.norm(X, axis=1)
+        errors = kernel.evaluation_errors(lengths, self.terms, gamma, self.squared_norm, self.offset)
+        largest = (np.sqrt(self.squared_norm) + errors.norm) * (1 + _ROUND)
+        known = np.maximum(np.abs(values) - errors.score, 0.0)
+        rest = np.sqrt(np.maximum(largest**2 - known**2 * (1 - _ROUND), 0.0)) * (1 + _ROUND)
+        single = self.expansion.space.dtype != torch.float64
+        allowance = kernel.float32_allowance(self.terms, gamma, float(largest)) if single else 0.0
+
+        def proves(where: Region) -> np.ndarray:
+            drop = kernel.drop(where.radius, gamma) * (1 + _ROUND)
+            # Between g and 1 a positive value is worst at g, a negative one at 1.
+            low = values - errors.score
+            faded = np.where(low > 0, low * (1 - drop), low)
+            unknown = rest * np.sqrt(drop * (2 - drop)) * (1 + _ROUND)
+            there = kernel.evaluation_errors(lengths + where.radius, self.terms, gamma, 0.0, self.offset).score
+            lost = there + allowance + _ROUND * (np.abs(offsets) + np.abs(values) + unknown)
+            return offsets + faded - unknown - lost > 0
+
+        return Quick(values + offsets, proves)
 
 
-def _kernel_errors(
-    expansion: SupportVectorSum, X: Tensor, squared_norm: float, offset: float
-) -> tuple[EvaluationErrors, float]:
-    """Error bounds of an exact sum in float64, and what to allow float32 at any point."""
+def terms_of(expansion: Any) -> Sum:
+    """What rounding depends on in an exact sum, first column."""
     vectors, weights = expansion.live()
-    reach = float(_lengths(vectors).max(initial=0.0))
-    terms = Sum(weights[:, 0].numpy(), reach, expansion.space.dimension)
-    lengths, gamma = _lengths(X), expansion.space.gammas[0]
-    kernel = expansion.space.kernel
-    errors = kernel.evaluation_errors(lengths, terms, gamma, squared_norm, offset)
-    single = X.dtype != torch.float64
-    return errors, kernel.float32_allowance(terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
+    return Sum(weights[:, 0].numpy(), float(_lengths(vectors).max(initial=0.0)), expansion.space.dimension)
 
 
 def _lengths(rows: Tensor) -> np.ndarray:

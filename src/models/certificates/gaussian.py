@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from models.certificates.api import Prove, Quick
 from models.certificates.region import Region, lowest_linear
@@ -49,6 +50,15 @@ class GaussianSum:
     intercept: float = 0.0
     allowance: float = 0.0
     scaling: Scaling | None = None
+
+    @classmethod
+    def of(cls, expansion: Any, offset: float, squared_norm: float) -> "GaussianSum":
+        """An exact expansion of one column, plus a number."""
+        vectors, coefficients = expansion.live()
+        gamma, single = expansion.space.gammas[0], expansion.space.dtype != torch.float64
+        form = cls(vectors.double().numpy(), coefficients[:, 0].numpy(), gamma, offset)
+        allowance = RBF().float32_allowance(form._terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
+        return replace(form, allowance=allowance)
 
     def behind(self, scaling: Scaling) -> "GaussianSum":
         """The same machine, fed with scaled features."""
@@ -181,10 +191,3 @@ def _beyond_linear(v: np.ndarray) -> np.ndarray:
     """e^v - 1 - v for v ≥ 0, rounded up."""
     series = v * v * (0.5 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v / 720))))
     return np.where(v < 1e-2, series * (1 + 1e-12), (np.expm1(v) - v) * (1 + 1e-11))
-
-
-def float32_allowance(weights: np.ndarray, centers: np.ndarray, gamma: float, squared_norm: float) -> float:
-    """`GaussianSum.allowance` of a model that scores in float32."""
-    reach = float(np.linalg.norm(centers, axis=1).max(initial=0.0))
-    terms = Sum(weights, reach, centers.shape[1])
-    return RBF().float32_allowance(terms, gamma, float(np.sqrt(squared_norm)))

@@ -7,7 +7,7 @@ at once, the *columns*: the settings and folds of a grid. A single model is one 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from models.distances import row_norms, squared_distances
 from models.kernels import Kernel
 from models.probing import PlainProber, Prober
 from models.registry import Registered
+
+if TYPE_CHECKING:
+    from models.certificates.expansions import ExpansionCertificates
 
 # Rows held by one training window, in bytes.
 WINDOW_BYTES = 2**28
@@ -237,6 +240,10 @@ class LiveExpansion(ABC):
     @abstractmethod
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """Even and odd part of f(x ± h·e_j) in h, both (n, q), for the first column."""
+
+    @abstractmethod
+    def certificates(self) -> "ExpansionCertificates":
+        """What can be proved of the first column."""
 
     def prober(self) -> Prober | PlainProber:
         """Answers `probe` again and again for rows of which few columns change in between."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
 from models.kernels import Kernel
 from models.probing import FeatureProber, Moves, Prober, add_probes
+
+if TYPE_CHECKING:
+    from models.certificates.expansions import ExpansionCertificates
 
 # A block is drawn in this many independent parts, side by side: drawing alone would cost a tenth of training.
 _PARTS = 2
@@ -244,6 +247,12 @@ class RandomFeatureSum(LiveExpansion):
 
     def prober(self) -> Prober:
         return FeatureProber(self)
+
+    def certificates(self) -> "ExpansionCertificates":
+        # Here: certificates are made of expansions, not the other way round.
+        from models.certificates.expansions import FeatureCertificates
+
+        return FeatureCertificates(self)
 
     # -- curvature -----------------------------------------------------------------------------------------------------
     def curvature_bound(self) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from models.expansions.base import (
 from models.expansions.kernel_cache import KernelColumns
 from models.kernel_sum import KernelSum
 from models.probing import PlainProber, Prober
+
+if TYPE_CHECKING:
+    from models.certificates.expansions import ExpansionCertificates
 
 # Batches trained on one view. New terms are added to the whole rest of a window, faded ones included: a short window
 # wastes less, and 4,000 rows are enough for large matrix products.
@@ -213,6 +216,12 @@ class SupportVectorSum(LiveExpansion):
             image = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0]) @ counted
             total += float(weights[rows] @ image)
         return max(total, 0.0)
+
+    def certificates(self) -> "ExpansionCertificates":
+        # Here: certificates are made of expansions, not the other way round.
+        from models.certificates.expansions import KernelCertificates
+
+        return KernelCertificates(self)
 
     def tuning_bound(
         self,

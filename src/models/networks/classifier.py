@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import BinaryClassifier
-from models.certificates.api import Contest, binary_contest, certified_radius, certify
-from models.certificates.region import Box
+from models.certificates.api import Contest, binary_contest
 from models.networks.architecture import IntervalForm, build_network
 from models.networks.descent import Descent
 from models.networks.perturb import Ball
@@ -231,17 +230,6 @@ class AdvNetwork(BinaryClassifier):
         """How the network decides, for ``models.certify``; interval arithmetic proves what it can."""
         unit = torch.finfo(next(self.network_.parameters()).dtype).eps / 2
         return binary_contest(self.classes_, IntervalForm(self.network_), 0.0 if unit < 1e-12 else 2 * unit)
-
-    def certify(
-        self, X: Any, y: Any, epsilon: float, norm: str = "l2", box: Box = (0.0, 1.0), seconds: float | None = None
-    ) -> np.ndarray:
-        """As ``models.certify``: whether no point of the box within `epsilon` changes the label, shape (n,), bool."""
-        return certify(self, X, y, epsilon, norm, box, seconds)
-
-    def certified_radius(self, X: Any, y: Any, norm: str = "l2", box: Box = None) -> np.ndarray:
-        """Radius in `norm` within which the label y of each row cannot change, shape (n,); 0 where it is wrong."""
-        check_is_fitted(self)
-        return certified_radius(self, self._validate_rows(X), y, norm, box)
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
