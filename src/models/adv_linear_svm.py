@@ -19,10 +19,10 @@ from models.grid import Axes, CrossValidation, FoldScores
 from models.linear_columns import solve_columns
 from models.linear_problem import Candidate, FreeRangeProblem
 from models.linear_solver import Solution, solve
+from models.rounding import UNIT64
 from models.training import Observer
 
 _STAGES = 50
-_UNIT = np.finfo(np.float64).eps / 2
 
 
 class AdvLinearSVM(BinaryClassifier):
@@ -204,7 +204,7 @@ class AdvLinearSVM(BinaryClassifier):
         length = float(np.linalg.norm(weights))
         # A dot product of length d is off by at most d units of Σ|x_j w_j|; twice, for this score and the one it is
         # compared with at the edge of the ball.
-        units = 4 * _UNIT * (len(weights) + 4)
+        units = 4 * UNIT64 * (len(weights) + 4)
         error = units * (np.abs(X) @ np.abs(weights) + abs(intercept))
         margins = self._signs(y) * (X @ weights + intercept)
         return linear_radius(margins, length, margin_error=error, norm_error=units * length)

@@ -18,7 +18,7 @@ from models.distances import to_tensor
 from models.expansions import Expansion, KernelSpace, LiveExpansion
 from models.expansions.random_features import RandomFeatures
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes, combinations
-from models.kernels import Kernel
+from models.kernels import Kernel, Nearby
 from models.threat_ball import SAMPLED
 from models.training import Columns, TrainingRecord, train_columns
 
@@ -201,8 +201,8 @@ class _HeldOut:
             if self.how.metric == "certified_accuracy":
                 steepness = slopes.norm(dim=2).double().numpy()
                 lengths = ball.lengths(torch.from_numpy(points))[:, None]
-                norms = self.norms[columns]
-                lowest = self.live.tuning_bound(margins, loss, steepness, lengths, torch.from_numpy(columns), norms)
+                near = Nearby(margins, loss, steepness, lengths, self.norms[columns])
+                lowest = self.live.tuning_bound(near, torch.from_numpy(columns))
             else:
                 lowest = margins - loss
             share[columns] = (lowest > 0).mean(0)

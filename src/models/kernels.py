@@ -7,7 +7,7 @@ A new kernel is one subclass of `Kernel`; defining it registers it under its `na
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -29,6 +29,16 @@ _FACTS_OF_G = ("bounds", "sum", "form", "refine_distances", "lowest_nearby")
 _ROUNDING_OF_G = ("value_error", "gradient_error", "float32_sensitivity")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
+
+
+class Nearby(NamedTuple):
+    """What tuning knows of c functions of one width around n points."""
+
+    margins: np.ndarray  # (n, c), y·f(x)
+    losses: np.ndarray  # (n, c), the most that y·∇f(x)·δ can fall
+    slopes: np.ndarray  # (n, c), ‖∇f(x)‖₂
+    lengths: np.ndarray  # (n, 1), largest ‖δ‖₂
+    norms: np.ndarray  # (c,), ‖f‖ by the training recursion
 
 
 @dataclass(frozen=True)
@@ -113,17 +123,9 @@ class Kernel(Registered, ABC, family="kernel"):
         """ε' = sqrt(2g(0) - 2g(ε)): how far a feature vector moves when x moves by ε in L2."""
         return float(np.sqrt(2.0 * self.drop(epsilon, gamma)))
 
-    def lowest_nearby(
-        self,
-        margins: np.ndarray,
-        losses: np.ndarray,
-        slopes: np.ndarray,
-        lengths: np.ndarray,
-        norms: np.ndarray,
-        gamma: float,
-    ) -> np.ndarray:
-        """Lower bound of y·f(x + δ), ‖δ‖₂ = `lengths`, for exact sums of norm ‖f‖: the paper's, for any kernel."""
-        return margins - norms * np.sqrt(2.0 * self.drop(lengths, gamma))
+    def lowest_nearby(self, at: Nearby, gamma: float) -> np.ndarray:
+        """Lower bound of y·f(x + δ) for exact sums, shape (n, c): the paper's, for any kernel."""
+        return at.margins - at.norms * np.sqrt(2.0 * self.drop(at.lengths, gamma))
 
     def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
         """An exact sum of this kernel plus `offset` as ``models.certify`` asks about it."""
@@ -228,19 +230,11 @@ class RBF(Kernel):
     def frequency_scale(self, gamma: float) -> float:
         return float(np.sqrt(2.0 * gamma))
 
-    def lowest_nearby(
-        self,
-        margins: np.ndarray,
-        losses: np.ndarray,
-        slopes: np.ndarray,
-        lengths: np.ndarray,
-        norms: np.ndarray,
-        gamma: float,
-    ) -> np.ndarray:
+    def lowest_nearby(self, at: Nearby, gamma: float) -> np.ndarray:
         # The sharp bound, with the loss of the linear part in place of ‖∇f‖·r; see ``certificates.radii.sharp_radius``.
-        u = gamma * np.square(lengths)
-        rest = np.sqrt(np.maximum(norms**2 - margins**2 - slopes**2 / (2 * gamma), 0.0))
-        return np.exp(-u) * (margins - losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
+        u = gamma * np.square(at.lengths)
+        rest = np.sqrt(np.maximum(at.norms**2 - at.margins**2 - at.slopes**2 / (2 * gamma), 0.0))
+        return np.exp(-u) * (at.margins - at.losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
 
     def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
         from models.certificates.gaussian import GaussianSum

@@ -8,18 +8,19 @@ from brute_force import largest_proved, lowest, random_points, random_sum, rando
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.certificates import gaussian_proofs, minorant
-from models.certificates.gaussian_proofs import proves_about_midpoint, proves_by_parabolas
+from models.certificates import minorant
+from models.certificates.gaussian import GaussianSum
+from models.certificates.minorant import proves_by_parabolas
 from models.certificates.orders import block_norms, proves_by_orders, remainder
+from models.certificates.places import stays_positive
 from models.certificates.region import region
-from models.certificates.trust_region import stays_positive
 
 
 def proves_first_order(form, where, signs):
     return form.quick(where.X, signs).proves(where)
 
 
-PROOFS = [proves_first_order, proves_about_midpoint, proves_by_parabolas, proves_by_orders]
+PROOFS = [proves_first_order, GaussianSum.proves_about_midpoint, proves_by_parabolas, proves_by_orders]
 
 
 def trial(prove, seed: int) -> tuple[int, int]:
@@ -58,7 +59,7 @@ def test_a_loosened_bound_is_caught_by_the_same_search(monkeypatch):
 
 
 def test_a_forgotten_quadratic_term_is_caught_by_the_same_search(monkeypatch):
-    monkeypatch.setattr(gaussian_proofs, "positive_on", lambda place, cell, constant, *rest: constant > 0)
+    monkeypatch.setattr(minorant, "positive_on", lambda place, cell, constant, *rest: constant > 0)
     assert any(trial(proves_by_parabolas, seed)[1] for seed in range(150))
 
 

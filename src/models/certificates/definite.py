@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.sparse.linalg import ArpackError, eigsh
 
-_UNIT = np.finfo(np.float64).eps / 2
+from models.rounding import UNIT64
 
 
 def curvature_bound(omega: np.ndarray, weights: np.ndarray) -> float:
@@ -38,7 +38,7 @@ def curvature_bound_of_blocks(blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -
     if matrix is None:
         return 0.0
     # Entry ij is off by at most (terms + 4) units of Σ_k |a_k||ω_ki||ω_kj|, a matrix whose norm is at most the trace.
-    summing_error = 2 * (terms + 4) * _UNIT * float(np.trace(matrix))
+    summing_error = 2 * (terms + 4) * UNIT64 * float(np.trace(matrix))
     return largest_eigenvalue_bound(matrix) + summing_error
 
 
@@ -65,7 +65,7 @@ def largest_eigenvalue_bound(matrix: np.ndarray) -> float:
         except LinAlgError:
             continue
         # The last two terms: what the factorisation and the subtraction on the diagonal may have rounded away.
-        return bound + 2 * (d + 2) * _UNIT * d * bound + 2 * _UNIT * bound
+        return bound + 2 * (d + 2) * UNIT64 * d * bound + 2 * UNIT64 * bound
     return trace
 
 

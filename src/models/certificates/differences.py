@@ -11,8 +11,6 @@ from torch import Tensor
 
 from models.certificates.api import Contest, Prove
 from models.certificates.cosines import CosineSum
-from models.certificates.gaussian import GaussianSum
-from models.certificates.linear import LinearForm
 from models.certificates.places import Directions
 from models.certificates.scaling import same_scaling
 from models.expansions.random_features import RandomFeatureSum
@@ -45,20 +43,8 @@ def difference(one: Any, other: Any, bank: "FeatureBank | None" = None) -> Any:
         return None
     if isinstance(one, CosineSum) and isinstance(other, CosineSum):
         return None if bank is None else CosineDifference(one, other, bank)
-    if isinstance(one, LinearForm) and isinstance(other, LinearForm):
-        mass = np.abs(one.weights) + np.abs(other.weights)
-        constant = abs(one.intercept) + abs(other.intercept)
-        unit = max(one.unit, other.unit)
-        weights, intercept = one.weights - other.weights, one.intercept - other.intercept
-        return LinearForm(weights, intercept, unit, mass, constant, scaling=one.scaling)
-    if isinstance(one, GaussianSum) and isinstance(other, GaussianSum) and one.gamma == other.gamma:
-        centers = np.concatenate([one.centers, other.centers])
-        weights = np.concatenate([one.weights, -other.weights])
-        intercept = one.intercept - other.intercept
-        # Two intercepts that cancel leave the rounding of the larger.
-        allowance = one.allowance + other.allowance + 8 * UNIT64 * (abs(one.intercept) + abs(other.intercept))
-        return GaussianSum(centers, weights, one.gamma, intercept, allowance, one.scaling)
-    return None
+    minus = getattr(one, "minus", None)
+    return None if minus is None else minus(other)
 
 
 class FeatureBank:

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from models.certificates.api import Prove, Quick
+from models.certificates.places import about_midpoint, is_cell
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
 from models.kernels import RBF
-from models.rounding import Sum
+from models.rounding import UNIT64, Sum
 
-_UNIT = np.finfo(np.float64).eps / 2
-_ROUND = 64 * _UNIT
+_ROUND = 64 * UNIT64
 # Terms whose Gram matrix is worth forming anew for every point: 128 MiB.
 _GRAM_TERMS = 4096
 
@@ -60,6 +60,17 @@ class GaussianSum:
         allowance = RBF().float32_allowance(form._terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
         return replace(form, allowance=allowance)
 
+    def minus(self, other: Any) -> "GaussianSum | None":
+        """The difference as a form of its own; None if it is not one."""
+        if not isinstance(other, GaussianSum) or self.gamma != other.gamma:
+            return None
+        centers = np.concatenate([self.centers, other.centers])
+        weights = np.concatenate([self.weights, -other.weights])
+        # Two intercepts that cancel leave the rounding of the larger.
+        cancelled = 8 * UNIT64 * (abs(self.intercept) + abs(other.intercept))
+        allowance = self.allowance + other.allowance + cancelled
+        return GaussianSum(centers, weights, self.gamma, self.intercept - other.intercept, allowance, self.scaling)
+
     def behind(self, scaling: Scaling) -> "GaussianSum":
         """The same machine, fed with scaled features."""
         return replace(self, scaling=scaling)
@@ -67,10 +78,10 @@ class GaussianSum:
     @property
     def stages(self) -> tuple[tuple[Prove, int], ...]:
         # Imported here: the dearer proofs are written in terms of this class.
-        from models.certificates.gaussian_proofs import proves_about_midpoint, proves_by_parabolas
+        from models.certificates.minorant import proves_by_parabolas
         from models.certificates.orders import proves_by_orders
 
-        found = [(partial(proves_about_midpoint, self), 1024), (partial(proves_by_parabolas, self), 1)]
+        found = [(self.proves_about_midpoint, 1024), (partial(proves_by_parabolas, self), 1)]
         if len(self.weights) <= _GRAM_TERMS:
             found.append((partial(proves_by_orders, self), 1))
         return tuple(found)
@@ -79,6 +90,15 @@ class GaussianSum:
         """The first-order proof."""
         local = self.at(X, signs)
         return Quick(local.values + signs * self.intercept, lambda where: self.first_order(local, where, signs) > 0)
+
+    def proves_about_midpoint(self, where: Region, signs: np.ndarray) -> np.ndarray:
+        """The first-order proof about the midpoints of cells; a midpoint of its own is nothing new."""
+        asked = is_cell(where) & (where.lower != -where.upper).any(1)
+        proved = np.zeros(len(where), dtype=bool)
+        if asked.any():
+            moved = about_midpoint(where.take(asked))
+            proved[asked] = self.first_order(self.at(moved.X, signs[asked]), moved, signs[asked]) > 0
+        return proved
 
     # -- the function --------------------------------------------------------------------------------------------------
     @cached_property
@@ -141,7 +161,7 @@ class GaussianSum:
         if self.scaling is None:
             return where.radius
         corners = np.linalg.norm(np.maximum(-where.lower, where.upper) * self.scaling.scale, axis=1)
-        return np.minimum(self._stretch * where.radius, corners) * (1 + where.X.shape[1] * _UNIT)
+        return np.minimum(self._stretch * where.radius, corners) * (1 + where.X.shape[1] * UNIT64)
 
     def demands(self, where: Region) -> np.ndarray:
         """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,)."""

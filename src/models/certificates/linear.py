@@ -1,7 +1,7 @@
 """Linear machines: the exact answer in every norm and box."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,15 @@ class LinearForm:
     scaling: Scaling | None = None
 
     stages: ClassVar[tuple[tuple[Prove, int], ...]] = ()
+
+    def minus(self, other: Any) -> "LinearForm | None":
+        """The difference as a form of its own; None if it is not one."""
+        if not isinstance(other, LinearForm):
+            return None
+        mass = np.abs(self.weights) + np.abs(other.weights)
+        constant, unit = abs(self.intercept) + abs(other.intercept), max(self.unit, other.unit)
+        weights, intercept = self.weights - other.weights, self.intercept - other.intercept
+        return LinearForm(weights, intercept, unit, mass, constant, scaling=self.scaling)
 
     def behind(self, scaling: Scaling) -> "LinearForm":
         """The same machine, fed with scaled features."""

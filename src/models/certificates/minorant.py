@@ -21,9 +21,10 @@ import numpy as np
 from scipy.linalg import blas
 
 from models.certificates.gaussian import GaussianSum
-from models.certificates.places import Directions, Place
+from models.certificates.places import Directions, Place, about_midpoint, is_cell, positive_on
+from models.certificates.region import Region, lowest_linear
+from models.rounding import UNIT64
 
-_UNIT = np.finfo(np.float64).eps / 2
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -80,7 +81,7 @@ class Minorant:
         dropped = order[: int(np.searchsorted(np.cumsum(worst[order]), spare))]
         kept = np.ones(len(worst), dtype=bool)
         kept[dropped] = False
-        cost = float(worst[dropped][self.curvatures[dropped] < 0].sum()) * (1 + len(worst) * 4 * _UNIT)
+        cost = float(worst[dropped][self.curvatures[dropped] < 0].sum()) * (1 + len(worst) * 4 * UNIT64)
         d = self.directions.shape[1]
         total = np.zeros((d, d), order="F")
         for sign in (1.0, -1.0):
@@ -118,14 +119,14 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
     below, above = 2 * gamma * below, 2 * gamma * above
     with np.errstate(over="ignore", invalid="ignore"):
         bent = np.where(a > 0, phi(-below) * (1 - 1e-10), phi(above) * (1 + 1e-10))
-        farthest = gamma * distance**2 * (1 + 16 * _UNIT)
+        farthest = gamma * distance**2 * (1 + 16 * UNIT64)
         chord = np.expm1(farthest) / farthest if farthest else 1.0
         growth = np.exp(-below[-1]) if beta > 0 else np.exp(above[-1]) * chord
         ridge = float(beta * growth * gamma * (1 - 1e-12 if beta > 0 else 1 + 1e-12))
         # a_i is off by (d + 8) units of its exponent, E_i by units of |v_i| + |s|, sums by as many units as terms.
         lengths = 2 * gamma * (np.append(np.sqrt(squared), 0.0) + np.linalg.norm(shift)) * distance
         share = np.abs(a) * (1 + gamma * np.append(squared, 0.0)) * (1 + lengths) ** 2 * np.exp(np.maximum(above, 0.0))
-        slack = 32 * _UNIT * (len(a) + V.shape[1] + 32) * float(share.sum())
+        slack = 32 * UNIT64 * (len(a) + V.shape[1] + 32) * float(share.sum())
         slack += float(np.abs(form.weights).sum()) * float(np.exp(above.max())) * 4 * _TINY
         if form.scaling is not None:
             # The scaled centre is off by its own rounding, which moves every v_i alike.
@@ -133,6 +134,31 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
             slack += 16 * gamma * off * float((share * (np.append(np.sqrt(squared), 0.0) + distance)).sum())
     reach = np.maximum(below, above) / (2 * gamma)
     curvatures = 4 * gamma * gamma * a * bent
-    ridge_below = min(ridge, 0.0) * distance**2 * (1 + 16 * _UNIT)
+    ridge_below = min(ridge, 0.0) * distance**2 * (1 + 16 * UNIT64)
     gradient = 2 * gamma * (a @ E)
     return Minorant(float(a.sum()), gradient, E, curvatures, reach**2, ridge * scale**2, ridge_below, slack)
+
+
+def proves_by_parabolas(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
+    """Whether the minorant is positive over every region: crudely first, then by its matrix."""
+    demands = form.demands(where)
+    cells = is_cell(where)
+    seen = about_midpoint(where)
+    proved = np.zeros(len(where), dtype=bool)
+    for row in range(len(where)):
+        place = Place.of(seen if cells[row] else where, row)
+        below = minorant(form, signs[row], place, float(demands[row]))
+        proved[row] = below is not None and _positive(below, place, bool(cells[row]))
+    return proved
+
+
+def _positive(below: Minorant, place: Place, cell: bool) -> bool:
+    linear = float(lowest_linear(below.gradient[None], place.region())[0])
+    if below.crude(linear) > 0:
+        return True
+    constant = below.constant - below.slack
+    if not constant + linear > 0 or not np.isfinite(below.curvatures).all():
+        return False
+    matrix, left_out = below.matrix(1e-3 * constant)
+    constant -= left_out
+    return positive_on(place, cell, constant, below.gradient, matrix)

@@ -23,8 +23,7 @@ from scipy.special import gammainc
 from models.certificates.gaussian import GaussianSum
 from models.certificates.places import Place, about_midpoint, is_cell, positive_on
 from models.certificates.region import Region, lowest_linear
-
-_UNIT = np.finfo(np.float64).eps / 2
+from models.rounding import UNIT64
 
 
 def block_norms(coefficients: np.ndarray, gram: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,11 +73,11 @@ def _positive(form: GaussianSum, place: Place, cell: bool, sign: float, demand: 
     a = sign * form.weights * np.exp(-gamma * squared)
     beta = sign * form.intercept - demand
     distance = float(form.distances(place.region())[0])
-    farthest = gamma * distance**2 * (1 + 16 * _UNIT)
+    farthest = gamma * distance**2 * (1 + 16 * UNIT64)
     if not farthest < 300:
         return False  # e^{2u} and all hope overflow
     # Values are off by (d + 8) units of their exponents, sums by as many units as terms; and so is every block.
-    units = 32 * _UNIT * (m + V.shape[1] + 32)
+    units = 32 * UNIT64 * (m + V.shape[1] + 32)
     relative = units * (1 + gamma * float(squared.max(initial=0.0)))
     if form.scaling is not None:
         off = float(form.scaling.error(place.center[None])[0])

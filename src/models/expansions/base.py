@@ -15,7 +15,7 @@ from torch import Tensor
 
 from models.batches import Batch, BatchView
 from models.distances import row_norms, squared_distances
-from models.kernels import Kernel
+from models.kernels import Kernel, Nearby
 from models.probing import PlainProber, Prober
 from models.registry import Registered
 
@@ -253,26 +253,10 @@ class LiveExpansion(ABC):
     tuning_note: ClassVar[str] = ""
 
     @abstractmethod
-    def tuning_bound(
-        self,
-        margins: np.ndarray,
-        losses: np.ndarray,
-        slopes: np.ndarray,
-        lengths: np.ndarray,
-        columns: Tensor,
-        norms: np.ndarray,
-    ) -> np.ndarray:
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
         """Lower bound of y·f around a point, good enough to choose settings by, shape (n, c); rounding does not count.
 
-        Parameters
-        ----------
-        margins, losses, slopes : arrays of shape (n, c)
-            y·f(x), the most that y·∇f(x)·δ can fall, and ‖∇f(x)‖₂, for some columns of one width.
-        lengths : array of shape (n, 1)
-            Largest ‖δ‖₂.
-        columns : tensor of shape (c,)
-        norms : array of shape (c,)
-            ‖f‖ by the training recursion.
+        `columns`, shape (c,), are those that `at` is about.
         """
 
     def staged_scores(self, X: Tensor) -> Tensor:

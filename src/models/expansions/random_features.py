@@ -18,7 +18,7 @@ from torch import Tensor
 
 from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
-from models.kernels import Kernel
+from models.kernels import Kernel, Nearby
 from models.probing import FeatureProber, Moves, Prober, add_probes
 
 if TYPE_CHECKING:
@@ -287,17 +287,9 @@ class RandomFeatureSum(LiveExpansion):
         ", with the curvature estimated by power iteration; the fitted model's own certificate is rigorous"
     )
 
-    def tuning_bound(
-        self,
-        margins: np.ndarray,
-        losses: np.ndarray,
-        slopes: np.ndarray,
-        lengths: np.ndarray,
-        columns: Tensor,
-        norms: np.ndarray,
-    ) -> np.ndarray:
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
         curvature = self.curvature_estimates(columns).numpy()
-        return margins - losses - 0.5 * curvature * lengths**2
+        return at.margins - at.losses - 0.5 * curvature * at.lengths**2
 
     def curvature_estimates(self, columns: Tensor, iterations: int = 12) -> Tensor:
         """λ_max(Σ_k |w_k| ω_k ω_kᵀ) for many columns of one width, by power iteration: a little low, for tuning."""

@@ -21,6 +21,7 @@ from models.expansions.base import (
 )
 from models.expansions.kernel_cache import KernelColumns
 from models.kernel_sum import KernelSum
+from models.kernels import Nearby
 from models.probing import PlainProber, Prober
 
 if TYPE_CHECKING:
@@ -223,19 +224,11 @@ class SupportVectorSum(LiveExpansion):
 
         return KernelCertificates(self)
 
-    def tuning_bound(
-        self,
-        margins: np.ndarray,
-        losses: np.ndarray,
-        slopes: np.ndarray,
-        lengths: np.ndarray,
-        columns: Tensor,
-        norms: np.ndarray,
-    ) -> np.ndarray:
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
         kernel, gamma = self.space.kernel, self.space.gamma_of(columns, self.n_columns)
         # No choosing by a certificate that the fitted model would be refused.
         kernel.value_error(0.0, 0.0, self.space.dimension, gamma)
-        return kernel.lowest_nearby(margins, losses, slopes, lengths, norms, gamma)
+        return kernel.lowest_nearby(at, gamma)
 
     def iterate_scores(self, X: Tensor) -> Tensor:
         vectors = self._all_rows()
