@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from pipeline.cache import StageStore, locks
-from pipeline.cache.filesystems import Mount, find, mount_of
+from pipeline.cache.locks import Mount, find, mount_of
 from pipeline.errors import UserError
 
 TABLE = """\

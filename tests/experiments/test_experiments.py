@@ -7,10 +7,11 @@ import pytest
 from omegaconf import OmegaConf
 from sklearn.datasets import load_digits
 
-from pipeline.experiments.convergence import rbf, solve
+from models import RBF
 from pipeline.figures import sweep_figure
 from pipeline.figures.convergence import fitted_slope
 from pipeline.job import Outcome
+from pipeline.stages.convergence import kernel_matrix, minimise
 from pipeline.summary import write_files
 from pipeline.sweep import Sweep
 
@@ -29,8 +30,8 @@ def objective(a, K, signs, penalty, weight):
 @pytest.mark.parametrize("penalty", [0.0, 0.05, 0.3])
 def test_no_perturbation_improves_the_optimum(small, penalty):
     X, signs = small
-    K = rbf(X, X, 0.1)
-    best = solve(X, signs, gamma=0.1, penalty=penalty, weight=0.2)
+    K = kernel_matrix(RBF(), X, X, 0.1)
+    best = minimise(X, signs, RBF(), gamma=0.1, penalty=penalty, weight=0.2)
     at_best = objective(best.coefficients, K, signs, penalty, 0.2)
     assert at_best == pytest.approx(best.objective, rel=1e-6)
     rng = np.random.default_rng(0)
@@ -44,9 +45,9 @@ def test_without_penalty_the_optimum_is_the_support_vector_machine(small):
     from sklearn.svm import SVC
 
     X, signs = small
-    best = solve(X, signs, gamma=0.1, penalty=0.0, weight=0.2)
+    best = minimise(X, signs, RBF(), gamma=0.1, penalty=0.0, weight=0.2)
     # An intercept is the one thing an SVC has more; symmetric data (x, y), (-x, -y) in feature space leave it at 0.
-    K = rbf(X, X, 0.1)
+    K = kernel_matrix(RBF(), X, X, 0.1)
     doubled = np.block([[K, -K], [-K, K]])
     machine = SVC(C=0.1, kernel="precomputed", tol=1e-8).fit(doubled, np.concatenate([signs, -signs]))
     dual = np.zeros(2 * len(X))
@@ -60,7 +61,7 @@ def test_the_mean_batch_step_stands_still_at_the_optimum(small):
     """The objective whose weight is C·B/n is the one the batch step is unbiased for."""
     X, signs = small
     n, batch, C, penalty = len(X), 16, 1.0, 0.1
-    best = solve(X, signs, gamma=0.1, penalty=penalty, weight=C * batch / n)
+    best = minimise(X, signs, RBF(), gamma=0.1, penalty=penalty, weight=C * batch / n)
     slack = 1 - signs * best.scores(X) + penalty * best.norm
     # Rows on the kink take any share of the step between 0 and 1: theirs follow from the coefficients.
     inside, outside = slack > 1e-4, slack < -1e-4

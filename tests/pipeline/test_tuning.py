@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from models import RBF, AdvLinearSVM, KernelSVC
 from pipeline.data import load_dataset
-from pipeline.figures.front import Front, front
+from pipeline.figures.of_runs import Front, front
 from pipeline.stages.experiment import Experiment
 from pipeline.stages.tune import Tune, tuning_threat
 from pipeline.tracking.record import _front

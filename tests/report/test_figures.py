@@ -13,11 +13,11 @@ from hypothesis.extra.numpy import arrays
 from omegaconf import OmegaConf
 
 from pipeline.figures import run_figure
-from pipeline.figures.bars import bars
 from pipeline.figures.bracket import Known, accuracy_at, at_least, bracket, certified_at
 from pipeline.figures.gallery import feature_changes, picture_shape
 from pipeline.figures.heat_map import Grid, heat_map
 from pipeline.figures.lines import Line, Panel, lines
+from pipeline.figures.of_sweeps import bars
 from pipeline.figures.registry import load
 from pipeline.figures.style import Drawing, save
 

@@ -156,6 +156,9 @@ class LiveExpansion(ABC):
     decays. That keeps every earlier iterate at hand (`staged_scores`).
     """
 
+    # Whether f comes as near as one likes to the exact sum when it is trained for longer.
+    approaches_kernel: ClassVar[bool] = True
+
     def __init__(self, space: KernelSpace, n_columns: int):
         self.space = space
         self.n_columns = n_columns

@@ -44,6 +44,8 @@ class FixedFeatures(RandomFeatures):
 class FixedFeatureSum(RandomFeatureSum):
     """`weights` is the current function; `terms[t]` what iteration t added to it (kept for a single column)."""
 
+    approaches_kernel: ClassVar[bool] = False
+
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)
         self.weights = torch.zeros(n_features, n_columns, dtype=space.dtype)

@@ -6,15 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.figures.bars import bars
 from pipeline.figures.lines import Line, Panel, Points, lines
 from pipeline.figures.registry import sweep_figure
-from pipeline.figures.style import COLOURS, Drawing
+from pipeline.figures.style import COLOURS, CYCLE, Drawing, legend_beside, panels_of, tidy
 from pipeline.labels import attack_name, model_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PAPER_EPSILON = 8 / 255
 
@@ -142,3 +144,24 @@ def accuracy(dataset: str, jobs: list[Job]) -> Drawing | None:
         values[job.model][job.column].append((100 * (high if low is None else low), 100 * high))
     rows = {m: {a: tuple(np.mean(v, axis=0)) for a, v in cells.items()} for m, cells in values.items()}
     return Drawing(f"{dataset}: accuracy under attack", partial(bars, rows)) if rows else None
+
+
+def bars(rows: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
+    """One group per model, one bar per attack: certified in full colour, up to attacked pale, in percent."""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    figure, (axes,) = panels_of(1, size=(max(3.6, 0.9 + 0.3 * len(rows) * (len(columns) + 1)), 3.0))
+    width = 0.8 / max(1, len(columns))
+    for number, column in enumerate(columns):
+        colour = CYCLE[number % len(CYCLE)]
+        x = np.array([place for place, cells in enumerate(rows.values()) if column in cells])
+        x = x + (number - (len(columns) - 1) / 2) * width
+        low, high = np.array([cells[column] for cells in rows.values() if column in cells]).T
+        axes.bar(x, low, 0.92 * width, color=colour, label=column)
+        axes.bar(x, high - low, 0.92 * width, bottom=low, color=colour, alpha=0.3)
+    axes.bar([0], [0], color="gray", alpha=0.3, label="pale: undecided")
+    axes.set(ylabel="accuracy [%]", ylim=(0, 100))
+    axes.set_xticks(range(len(rows)), [name.replace(" ", "\n", 1) for name in rows], fontsize=8)
+    tidy(axes)
+    axes.grid(False, axis="x")
+    legend_beside(figure)
+    return figure

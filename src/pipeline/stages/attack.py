@@ -10,7 +10,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from pipeline.cache import Entry
-from pipeline.cache.tree import pack, unpack
+from pipeline.cache.entry import pack, unpack
 from pipeline.errors import UserError
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.build import build, build_attack

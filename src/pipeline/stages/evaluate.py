@@ -98,7 +98,7 @@ class Evaluate(Stage):
         metrics["checks_failed"] = float(sum(check.status == "fail" for check in checks))
         curves = _curves(data, trained, attacked)
         if cfg.evaluation.convergence:
-            from pipeline.experiments.convergence import convergence_curves
+            from pipeline.stages.convergence import convergence_curves
 
             found, more = convergence_curves(cfg, data, trained.model)
             curves, metrics = curves | found, metrics | more

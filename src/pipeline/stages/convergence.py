@@ -20,9 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from omegaconf import DictConfig
 
+from models.distances import row_norms, squared_distances
+from models.kernels import Kernel
 from pipeline.data import Dataset
+from pipeline.errors import UserError
+from pipeline.stages.build import build
 
 _MOST_ROWS = 400
 _LADDER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
@@ -35,36 +40,40 @@ class Optimum:
 
     points: np.ndarray
     coefficients: np.ndarray
+    kernel: Kernel
     gamma: float
     norm: float
     objective: float
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """f_*(x), (n,)."""
-        return rbf(X, self.points, self.gamma) @ self.coefficients
+        return kernel_matrix(self.kernel, X, self.points, self.gamma) @ self.coefficients
 
 
-def rbf(A: np.ndarray, B: np.ndarray, gamma: float) -> np.ndarray:
-    """exp(-gamma ‖a - b‖²) for all pairs, float64."""
-    A, B = A.astype(np.float64), B.astype(np.float64)
-    squared = (A * A).sum(1)[:, None] + (B * B).sum(1) - 2.0 * A @ B.T
-    return np.exp(-gamma * np.maximum(squared, 0.0))
+def kernel_matrix(kernel: Kernel, A: np.ndarray, B: np.ndarray, gamma: float) -> np.ndarray:
+    """k(a, b) for all pairs, float64."""
+    first, second = (torch.from_numpy(np.asarray(rows, dtype=np.float64)) for rows in (A, B))
+    squared = squared_distances(first, second, row_norms(first), row_norms(second), refine=kernel.refine_distances)
+    return kernel.from_squared_distance_(squared, gamma).numpy()
 
 
-def solve(X: np.ndarray, signs: np.ndarray, *, gamma: float, penalty: float, weight: float) -> Optimum:
-    """Minimise ½‖f‖² + weight Σ_i [1 - y_i f(x_i) + penalty ‖f‖]_+ over the RKHS of the RBF kernel.
+def minimise(
+    X: np.ndarray, signs: np.ndarray, kernel: Kernel, *, gamma: float, penalty: float, weight: float
+) -> Optimum:
+    """Minimise ½‖f‖² + weight Σ_i [1 - y_i f(x_i) + penalty ‖f‖]_+ over the RKHS of the kernel.
 
     Parameters
     ----------
     X : ndarray (n, d), at most a few hundred rows
     signs : ndarray (n,) in {-1, +1}
+    kernel : Kernel
     gamma, penalty, weight : float
         Kernel width, ε', and the weight C B / n of every row.
     """
     import cvxpy as cp
 
     n = len(X)
-    values, vectors = np.linalg.eigh(rbf(X, X, gamma))
+    values, vectors = np.linalg.eigh(kernel_matrix(kernel, X, X, gamma))
     kept = values > 1e-12 * values[-1]
     root = vectors[:, kept] * np.sqrt(values[kept])
     beta, length, slack = cp.Variable(root.shape[1]), cp.Variable(), cp.Variable(n)
@@ -75,7 +84,7 @@ def solve(X: np.ndarray, signs: np.ndarray, *, gamma: float, penalty: float, wei
     coefficients = vectors[:, kept] @ (found / np.sqrt(values[kept]))
     norm = float(np.linalg.norm(found))
     hinge = np.maximum(0.0, 1 - signs * (root @ found) + penalty * norm)
-    return Optimum(X, coefficients, gamma, norm, 0.5 * norm**2 + weight * float(hinge.sum()))
+    return Optimum(X, coefficients, kernel, gamma, norm, 0.5 * norm**2 + weight * float(hinge.sum()))
 
 
 def convergence_curves(
@@ -86,21 +95,18 @@ def convergence_curves(
     A constant step comes to rest at a distance that shrinks with the step: runs with a constant step add the curves of
     a ladder of smaller ones, ``squared_error_step_<step>``, whose lower envelope is what the theorem speaks of.
     """
-    from pipeline.errors import UserError
-    from pipeline.stages.build import build
-
     if len(data.X_train) > _MOST_ROWS or getattr(model, "gamma_", None) is None:
         raise UserError(
             f"evaluation.convergence needs a kernel machine and at most {_MOST_ROWS} training rows: "
             f"set dataset.max_train={_MOST_ROWS}"
         )
-    if model.expansion_.space.kernel.name != "rbf" or model.expansion_.__class__.__name__.startswith("Fixed"):
-        raise UserError("evaluation.convergence: set model/kernel=rbf and an expansion that converges to the kernel")
+    if not model.expansion_.approaches_kernel:
+        raise UserError("evaluation.convergence: set an expansion that converges to the kernel")
     signs = np.where(data.y_train == model.classes_[1], 1.0, -1.0)
     n, batch = len(signs), min(model.batch_size, len(signs))
-    penalty = float(np.sqrt(-2.0 * np.expm1(-model.gamma_ * model.epsilon**2)))
-    weight = model.C * batch / n
-    optimum = solve(data.X_train, signs, gamma=model.gamma_, penalty=penalty, weight=weight)
+    kernel, weight = model.expansion_.space.kernel, model.C * batch / n
+    penalty = kernel.penalty(model.epsilon, model.gamma_)
+    optimum = minimise(data.X_train, signs, kernel, gamma=model.gamma_, penalty=penalty, weight=weight)
     goal = optimum.scores(data.X_test)
     curves = {"squared_error": _curve(model, data.X_test, goal)}
     if model.schedule == "constant":

@@ -1,1 +1,0 @@
-"""What named experiments measure beyond the metrics of a run: the distance to the optimum."""
