@@ -22,8 +22,8 @@ def clarabel(X: np.ndarray, signs: np.ndarray) -> float:
     p, q = cp.Variable(X.shape[1], nonneg=True), cp.Variable(X.shape[1], nonneg=True)
     b = cp.Variable()
     positive, negative = X[signs > 0], X[signs < 0]
-    toll = C_F * ((positive - low) @ p + (high - positive) @ q)
-    loss = cp.sum(cp.pos(1 - positive @ (p - q) - b + toll)) + cp.sum(cp.pos(1 + negative @ (p - q) + b))
+    taken = C_F * ((positive - low) @ p + (high - positive) @ q)
+    loss = cp.sum(cp.pos(1 - positive @ (p - q) - b + taken)) + cp.sum(cp.pos(1 + negative @ (p - q) + b))
     problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(p - q) + C * loss))
     problem.solve(solver=cp.CLARABEL)
     return float(problem.value)

@@ -89,7 +89,7 @@ class KernelSum:
         return PlainProber(expansion)
 
 
-class GaussianSum(KernelSum):
+class RBFSum(KernelSum):
     """One function f(x) = Σ_s w_s exp(-γ‖x - s‖²), laid out so that matrix products do nearly all of the work.
 
     The exponent is itself one product, [2γx, -γ‖x‖², 1] · [s, 1, -γ‖s‖²], and so is the gradient, (w∘k) [S, ·, ·], with

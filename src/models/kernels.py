@@ -15,7 +15,7 @@ from scipy.special import gammainc
 from torch import Tensor
 
 from models.distances import squared_distances
-from models.kernel_sum import GaussianSum, KernelSum
+from models.kernel_sum import KernelSum, RBFSum
 from models.registry import Registered
 from models.rounding import UNIT32, UNIT64, EvaluationErrors, NoCertificate, Sum
 
@@ -215,7 +215,7 @@ class RBF(Kernel):
         return values * -gamma
 
     def sum(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
-        kind = GaussianSum if weights.shape[1] == 1 else KernelSum
+        kind = RBFSum if weights.shape[1] == 1 else KernelSum
         return kind(space, vectors, weights, dtype)
 
     def drop(self, distance: Values, gamma: float) -> np.ndarray:

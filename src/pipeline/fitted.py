@@ -135,7 +135,7 @@ def _kept(place: Path) -> Path | Pickle:
         return place
     description = place / "MLmodel"
     if not description.is_file():
-        raise UserError(f"model.path: {place} is no model: it has neither model.json nor MLmodel")
+        raise UserError(f"model.path: {place} is not a model: it has neither model.json nor MLmodel")
     import yaml
 
     flavors = (yaml.safe_load(description.read_text()) or {}).get("flavors") or {}

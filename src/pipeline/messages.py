@@ -11,10 +11,9 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, did_you_mean
 from pipeline.labels import visible
 from pipeline.schema import Config
-from pipeline.validation import did_you_mean
 
 
 def one_line(error: BaseException) -> str:
@@ -69,7 +68,7 @@ def _no_choice(text: str, cause: str) -> str | None:
     if "Config group override must be a string or a list" not in text:
         return None
     given = next((a for a in sys.argv[1:] if a.endswith("=null")), "a group")
-    return f"{given}: choose one (attack=none is no attack); python -m pipeline.run --help lists them"
+    return f"{given}: choose one (attack=none attacks nothing); python -m pipeline.run --help lists them"
 
 
 def _unknown_choice(text: str, cause: str) -> str | None:

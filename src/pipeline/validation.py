@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.util
 import math
 import re
@@ -15,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pipeline import fitted, identity
 from pipeline.code import SOURCES
 from pipeline.cores import available_cores
-from pipeline.errors import UserError
+from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import check_writable
 from pipeline.schema import NOT_SETTINGS
 from pipeline.stages.axes import AXES, axis_path
@@ -179,12 +178,6 @@ def _refusal(group: str, node: DictConfig, error: Exception) -> str:
     if named and named[2] in (OmegaConf.select(node, path[1]) if path else node):
         return f"{home}.{text.removeprefix(named[1])}"
     return f"{home}: {text}" if text else f"{home}: {type(cause).__name__}"
-
-
-def did_you_mean(word: str, choices: Any) -> str:
-    """`` (did you mean X?)`` when a choice is close to the word, else nothing."""
-    close = difflib.get_close_matches(str(word), [str(c) for c in choices], n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _check_tuning(tune: DictConfig) -> None:

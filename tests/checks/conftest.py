@@ -21,7 +21,7 @@ from pipeline.cores import available_cores
 from pipeline.data import build_dataset, load_dataset
 from pipeline.paths import conf_dir
 from pipeline.stages.attack import Attack, Attacked
-from pipeline.stages.bracket import judge as verdicts_on
+from pipeline.stages.bracket import verdicts_on
 from pipeline.stages.train import Train, Trained
 from pipeline.stages.tune import Tuned
 

@@ -50,7 +50,7 @@ def test_settings_reach_the_loader(data_dir, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["dataset=mnist_17"], "did you mean mnist_1v7?"),
-        (["dataset=digits_1v7", "dataset.clases=[1,7]"], "dataset.clases: no such setting; did you mean classes?"),
+        (["dataset=digits_1v7", "dataset.clases=[1,7]"], "dataset.clases: no such setting (did you mean classes?)"),
         (["datset=digits_1v7"], "datset: no such setting (did you mean dataset?)"),
         (["digits_1v7"], "write settings as key=value"),
         (["dataset.path=x"], "dataset: missing"),

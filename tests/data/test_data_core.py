@@ -224,7 +224,7 @@ def test_classes_are_found_by_name_number_or_text():
 def test_typing_errors_get_the_nearest_known_word(data_dir):
     with pytest.raises(UserError, match="did you mean mnist_1v7"):
         load_dataset("mnist_1v")
-    with pytest.raises(UserError, match=r"dataset\.max_trian: no such setting; did you mean max_train"):
+    with pytest.raises(UserError, match=r"dataset\.max_trian: no such setting \(did you mean max_train"):
         read_settings("digits_1v7", ["max_trian=3"])
     with pytest.raises(UserError, match=r"dataset\.loader"):
         load_dataset({"name": "x", "loader": "pipeline.data.nowhere.load"})

@@ -65,8 +65,8 @@ def test_the_mean_batch_step_stands_still_at_the_optimum(small):
     slack = 1 - signs * best.scores(X) + penalty * best.norm
     # Rows on the kink take any share of the step between 0 and 1: theirs follow from the coefficients.
     inside, outside = slack > 1e-4, slack < -1e-4
-    pull = 1.0 + (C * batch / n) * penalty / best.norm * share(best, signs, C * batch / n, penalty).sum()
-    wanted = pull * signs * best.coefficients / (C * batch / n)
+    growth = 1.0 + (C * batch / n) * penalty / best.norm * share(best, signs, C * batch / n, penalty).sum()
+    wanted = growth * signs * best.coefficients / (C * batch / n)
     np.testing.assert_allclose(wanted[inside], 1.0, atol=1e-2)
     np.testing.assert_allclose(wanted[outside], 0.0, atol=1e-2)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import RBF, AdvSVM, KernelSVC, Laplacian, probing
-from models.kernel_sum import GaussianSum, KernelSum
+from models.kernel_sum import KernelSum, RBFSum
 
 H = 1e-3
 
@@ -162,7 +162,7 @@ def test_the_gaussian_sum_is_the_kernel_sum(seed, gamma, zeros):
     weights = torch.from_numpy(rng.normal(size=15))
     model = AdvSVM(expansion="support_vectors", kernel=RBF(gamma=gamma), batch_size=20, epsilon=0.0).fit(*data(60, 8))
     plain = KernelSum(model.expansion_.space, vectors, weights[:, None], torch.float64)
-    fast = GaussianSum(model.expansion_.space, vectors, weights[:, None], torch.float64)
+    fast = RBFSum(model.expansion_.space, vectors, weights[:, None], torch.float64)
     first = torch.tensor([0])
     assert torch.allclose(plain.scores(X), fast.scores(X), atol=1e-12)
     for a, b in zip(plain.scores_and_gradients(X, first, gamma), fast.scores_and_gradients(X, first, gamma)):

@@ -65,7 +65,7 @@ class Part:
     def changed(self, **settings: Any) -> Any:
         """The same attack with other settings."""
         if not dataclasses.is_dataclass(self.attack) or isinstance(self.attack, type):
-            raise NotApplicable(f"{self.name} is no dataclass: it cannot be built again with {', '.join(settings)}")
+            raise NotApplicable(f"{self.name} is not a dataclass: it cannot be built again with {', '.join(settings)}")
         return dataclasses.replace(self.attack, **settings)
 
     def scaled(self, factor: float) -> Any:

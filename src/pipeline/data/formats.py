@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.data.dataset import Dataset
 from pipeline.data.fetching import Progress, open_plain
 from pipeline.data.rows import plain_name
-from pipeline.data.settings import Settings, did_you_mean, first_line, user_path
+from pipeline.data.settings import Settings, first_line, known_names, user_path
 from pipeline.data.tables import Table, from_tables, max_bytes
 from pipeline.errors import UserError
 
@@ -207,7 +207,7 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
         raise UserError(f"dataset.{key}: two columns of {path} are called {plain_name(twice)!r}; rename one")
     label = str(settings.get("label"))
     if label not in columns:
-        raise UserError(f"dataset.label: {path} has no column {label!r}{did_you_mean(label, _names(columns)[:20])}")
+        raise UserError(f"dataset.label: {path} has no column {label!r}{known_names(label, _names(columns)[:20])}")
     values = frame.drop(columns=label)
     for name in values.columns:
         if values[name].dtype.kind not in "buif":

@@ -87,7 +87,7 @@ def chosen_classes(classes: Any, everything: Sequence[str] = ()) -> tuple[str, .
     if classes == "all" and everything:
         return tuple(everything)
     if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) != 2:
-        raise UserError(f"dataset.classes: {classes!r} is no choice of two; write dataset.classes=[A,B], A is +1")
+        raise UserError(f"dataset.classes: {classes!r} does not choose two; write dataset.classes=[A,B], A is +1")
     first, second = (plain_name(value) for value in classes)
     if first == second:
         raise UserError(f"dataset.classes: {first} is named twice; choose two different classes")

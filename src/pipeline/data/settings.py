@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import conf_dir
 
 Settings = Mapping[str, Any]
@@ -34,7 +33,7 @@ def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str
     """
     path = conf_dir() / "dataset" / f"{name}.yaml"
     if not path.is_file():
-        raise UserError(f"dataset: there is no {name!r}{did_you_mean(name, dataset_names())}")
+        raise UserError(f"dataset: there is no {name!r}{known_names(name, dataset_names())}")
     config = OmegaConf.load(path)
     try:
         if isinstance(changes, Mapping):
@@ -45,7 +44,7 @@ def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str
         raise UserError(f"dataset: cannot read {changes!r} ({first_line(error)})") from error
     for key in changed:
         if key not in config:
-            raise UserError(f"dataset.{key!s}: no such setting{did_you_mean(str(key), list(plain(config)))}")
+            raise UserError(f"dataset.{key!s}: no such setting{known_names(str(key), list(plain(config)))}")
     try:
         return plain(OmegaConf.merge(config, changed))
     except OmegaConfBaseException as error:
@@ -95,10 +94,9 @@ def user_path(settings: Settings, key: str = "path") -> Path | None:
     return path.resolve()
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Hint that ends a message on an unknown word."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+def known_names(word: str, known: Sequence[str]) -> str:
+    """Hint that ends a message on an unknown word: the one that was meant, or all of them."""
+    return did_you_mean(word, known) or f"; known: {', '.join(known)}"
 
 
 def first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from scipy import sparse
 from models.scaler import Scaler
 from pipeline.data.dataset import Dataset, build_dataset
 from pipeline.data.rows import class_labels, plain_name, split_seed, stratified_split, subsample
-from pipeline.data.settings import Settings, did_you_mean
+from pipeline.data.settings import Settings, known_names
 from pipeline.errors import UserError
 
 _COLOURS = 3
@@ -181,7 +181,7 @@ def feature_number(name: str, names: Sequence[str], n_features: int, key: str) -
         return list(names).index(name)
     if not names and name.isdigit() and int(name) < n_features:
         return int(name)
-    known = did_you_mean(name, list(names)[:20]) if names else f"; use a number from 0 to {n_features - 1}"
+    known = known_names(name, list(names)[:20]) if names else f"; use a number from 0 to {n_features - 1}"
     raise UserError(f"dataset.{key}: there is no feature {name!r}{known}")
 
 

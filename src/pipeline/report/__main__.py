@@ -42,14 +42,14 @@ def _run(settings: dict[str, Any]) -> int:
         hint = f"there are runs of {', '.join(known)}" if known else _WHAT_TO_RUN
         raise UserError(f"no finished runs{' of ' + ' and '.join(wanted) if wanted else ''} are tracked; {hint}")
 
-    from pipeline.report.build import build, publish, write
+    from pipeline.report.build import build_report, publish, write
 
     folder = settings["output"] / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"output: cannot write to {folder} ({error.strerror})") from error
-    report = build(reader, runs, name, folder, settings["figures"])
+    report = build_report(reader, runs, name, folder, settings["figures"])
     write(report)
     print(f"{len(runs)} runs, {len(report.parts)} tables: {folder / 'index.html'}")
     for line in report.failed_checks:

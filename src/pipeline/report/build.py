@@ -101,7 +101,7 @@ class Report:
         return ", ".join([f"Python {platform.python_version()}", *found])
 
 
-def build(reader: Reader, runs: list[TrackedRun], name: str, folder: Path, figures: str = "auto") -> Report:
+def build_report(reader: Reader, runs: list[TrackedRun], name: str, folder: Path, figures: str = "auto") -> Report:
     """Sort the runs and draw everything; the figures are written into ``folder/figures``."""
     by_dataset: dict[str, list[Section]] = defaultdict(list)
     sections = sections_of(runs)

@@ -78,7 +78,7 @@ def threat_words(norm: str, epsilon: float, raw: float | None = None) -> str:
     return str(Threat(norm, epsilon) if raw is None else Threat(norm, raw, unit=RAW))
 
 
-def judge(
+def verdicts_on(
     data: Dataset,
     trained: Trained,
     attacked: Attacked,
@@ -139,7 +139,7 @@ def _ball_inside(constraints: Any, epsilon: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Bracket:
+class Distances:
     """Per point of ``rows`` (of the test set): the nearest adversarial distance known and the certified one, in L2."""
 
     rows: np.ndarray
@@ -155,7 +155,7 @@ class Bracket:
         return float(np.mean((self.certified > 0) & (self.certified >= radius)))
 
 
-def bracket(data: Dataset, trained: Trained, attacked: Attacked, radii: np.ndarray) -> Bracket:
+def known_distances(data: Dataset, trained: Trained, attacked: Attacked, radii: np.ndarray) -> Distances:
     """Known adversarial distances and certificates: of all attacked points, or of a sample of them."""
     result = attacked.result
     own = np.where(result.success, result.distortion_l2, np.inf)
@@ -164,7 +164,7 @@ def bracket(data: Dataset, trained: Trained, attacked: Attacked, radii: np.ndarr
         places = np.unique(np.linspace(0, len(own) - 1, min(_SAMPLE, len(own))).astype(int))
         own = np.minimum(own[places], _search(data, trained, attacked.rows[places]))
     rows = attacked.rows[places]
-    return Bracket(rows, own, radii[rows])
+    return Distances(rows, own, radii[rows])
 
 
 def _minimum_norm(result: object) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.cache import Entry
 from pipeline.checks import Check, CheckContext, run_checks
 from pipeline.stages.base import Stage, plain
-from pipeline.stages.bracket import Bracket, Verdicts, bracket, judge
+from pipeline.stages.bracket import Distances, Verdicts, known_distances, verdicts_on
 from pipeline.stages.build import attack_constraints
 from pipeline.stages.certify import Certified, checks_level
 from pipeline.stages.metrics import RunView, measure
@@ -31,7 +31,7 @@ class Evaluated:
     metrics: dict[str, float]
     curves: dict[str, list[tuple[int, float]]]
     radii: np.ndarray
-    bracket: Bracket
+    bracket: Distances
     verdicts: Verdicts
     checks: list[Check] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Evaluated:
         """From a cache entry."""
         values, arrays = entry.values, entry.arrays
         curves = {name: [(int(s), float(v)) for s, v in points] for name, points in values["curves"].items()}
-        around = Bracket(arrays["bracket.rows"], arrays["bracket.nearest"], arrays["radii"][arrays["bracket.rows"]])
+        around = Distances(arrays["bracket.rows"], arrays["bracket.nearest"], arrays["radii"][arrays["bracket.rows"]])
         verdicts = Verdicts(**values["threat"], certified=arrays["certified"], broken=arrays["broken"])
         checks = [Check(**check) for check in values["checks"]]
         return cls(values["metrics"], curves, arrays["radii"], around, verdicts, checks)
@@ -84,11 +84,11 @@ class Evaluate(Stage):
         """Measure, and let the evaluation check itself."""
         cfg, radii = self.cfg, certified.radii
         limits = cfg.evaluation
-        verdicts = judge(
+        verdicts = verdicts_on(
             data, trained, attacked, radii, limits.l2_cap, limits.certify_seconds, observer,
             constraints=attack_constraints(cfg, data), raw=float(cfg.attack.epsilon) if is_raw(cfg) else None,
         )  # fmt: skip
-        around = bracket(data, trained, attacked, radii)
+        around = known_distances(data, trained, attacked, radii)
         metrics = measure(RunView(cfg, data, tuned, trained, certified, attacked, verdicts, around))
         context = CheckContext(cfg, data, tuned, trained, certified.correct, radii, attacked, verdicts=verdicts)
         started = time.perf_counter()

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 if TYPE_CHECKING:
     from pipeline.data import Dataset
     from pipeline.stages.attack import Attacked
-    from pipeline.stages.bracket import Bracket, Verdicts
+    from pipeline.stages.bracket import Distances, Verdicts
     from pipeline.stages.certify import Certified
     from pipeline.stages.train import Trained
     from pipeline.stages.tune import Tuned
@@ -34,7 +34,7 @@ class RunView:
     certified: Certified
     attacked: Attacked
     verdicts: Verdicts
-    bracket: Bracket
+    bracket: Distances
 
 
 Metric = Callable[[RunView], float | Mapping[str, float]]

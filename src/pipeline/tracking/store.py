@@ -57,7 +57,9 @@ class TrackingStore:
         """A run as the store described it, or :class:`UserError`: a server decides over no path of this machine."""
         number, place = str(run.info.run_id), str(run.info.artifact_uri or "")
         if not re.fullmatch(r"[\w-]{1,64}", number):
-            raise UserError(f"tracking.uri: {masked(self.uri)} names a run {number[:80]!r}: that is no id of a run")
+            raise UserError(
+                f"tracking.uri: {masked(self.uri)} names a run {number[:80]!r}: that is not the id of a run"
+            )
         if self.is_server and place and not re.match(r"(?!file:)[a-z][a-z0-9+.-]+:", place):
             raise UserError(
                 f"tracking.uri: {masked(self.uri)} wants artifacts in {place[:200]!r}, a folder of this machine: "
