@@ -62,6 +62,10 @@ class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         """Do nothing: it is fitted."""
         return self
 
+    def for_classes(self, n_classes: int) -> Self:
+        """The estimator knows its classes."""
+        return self
+
     @cached_property
     def pipeline(self) -> Any:
         """The estimator behind the change of units, as one scikit-learn model."""

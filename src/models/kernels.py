@@ -301,9 +301,6 @@ class Laplacian(Kernel):
         return max(3 * gamma * reach / (100 * float(np.sqrt(UNIT32))), 3.4)
 
 
-KERNELS: dict[str, type[Kernel]] = Kernel.registry
-
-
 def median_distance(X: np.ndarray, seed: int) -> float:
     """Median of the positive L2 distances between at most 1,000 rows of X drawn with `seed`.
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.distances import squared_distances
-from models.kernels import KERNELS, RBF, Kernel, Laplacian, median_distance
+from models.kernels import RBF, Kernel, Laplacian, median_distance
 from oracles_models import kernel_matrix
 
-KERNEL_NAMES = sorted(KERNELS)
+KERNEL_NAMES = sorted(Kernel.registry)
 numbers = st.floats(0.05, 5.0)
 
 
@@ -20,7 +20,7 @@ def test_kernel_values_equal_the_definition(name, dtype):
     B[0] = A[0]
     a, b = torch.from_numpy(A).to(dtype), torch.from_numpy(B).to(dtype)
     squared = squared_distances(a, b, (a * a).sum(1), (b * b).sum(1), refine=name == "laplacian")
-    values = KERNELS[name]().from_squared_distance_(squared, 0.7).double().numpy()
+    values = Kernel.registry[name]().from_squared_distance_(squared, 0.7).double().numpy()
     tolerance = 1e-12 if dtype == torch.float64 else 2e-6
     np.testing.assert_allclose(values, kernel_matrix(name, A, B, 0.7), atol=tolerance)
 
@@ -35,7 +35,7 @@ def test_laplacian_is_exact_at_distance_zero_in_float32():
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 @given(distance=numbers, gamma=numbers)
 def test_inverse_profile_undoes_the_profile(name, distance, gamma):
-    kernel = KERNELS[name]()
+    kernel = Kernel.registry[name]()
     value = kernel.profile(distance, gamma)
     if value > 1e-6:
         assert kernel.inverse_profile(value, gamma) == pytest.approx(distance, rel=1e-6)
@@ -54,13 +54,13 @@ def test_no_perturbation_moves_a_function_beyond_the_penalty(name, seed, epsilon
     directions *= epsilon * rng.random((200, 1)) ** 0.25 / np.linalg.norm(directions, axis=1, keepdims=True)
     moved = kernel_matrix(name, x + directions, points, gamma) @ weights
     here = kernel_matrix(name, x, points, gamma) @ weights
-    assert np.abs(moved - here).max() <= KERNELS[name]().penalty(epsilon, gamma) * norm * (1 + 1e-9)
+    assert np.abs(moved - here).max() <= Kernel.registry[name]().penalty(epsilon, gamma) * norm * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_no_perturbation_no_penalty(name):
-    assert KERNELS[name]().penalty(0.0, 3.0) == 0.0
-    assert KERNELS[name]().penalty(1e-9, 3.0) > 0.0
+    assert Kernel.registry[name]().penalty(0.0, 3.0) == 0.0
+    assert Kernel.registry[name]().penalty(1e-9, 3.0) > 0.0
 
 
 def test_width_follows_the_median_rule():
@@ -97,5 +97,5 @@ def test_impossible_widths_are_refused(settings):
 
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_kernels_survive_json(name):
-    kernel = KERNELS[name](width_scale=2.5)
+    kernel = Kernel.registry[name](width_scale=2.5)
     assert Kernel.from_dict(kernel.to_dict()) == kernel

@@ -6,7 +6,6 @@ from models.expansions.fixed_features import FixedFeatures
 from models.expansions.support_vectors import SupportVectors
 
 __all__ = [
-    "EXPANSIONS",
     "DoublyStochastic",
     "Expansion",
     "FixedFeatures",
@@ -14,5 +13,3 @@ __all__ = [
     "LiveExpansion",
     "SupportVectors",
 ]
-
-EXPANSIONS: dict[str, type[Expansion]] = Expansion.registry

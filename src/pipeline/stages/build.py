@@ -37,14 +37,12 @@ def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
     """An unfitted model for these data: what asks for them is told their shape and the box of their values."""
     from sklearn.base import BaseEstimator
 
-    from models import FittedClassifier
-
     model = build(node, random_state=seed, box=data.box, image_shape=data.image_shape)
     if not callable(getattr(model, "scores", None)) and isinstance(model, BaseEstimator):
         from models import SklearnModel
 
         model = SklearnModel(model)
-    if data.n_classes == 2 or isinstance(model, FittedClassifier):
+    if data.n_classes == 2:
         return model
     if not callable(getattr(model, "for_classes", None)):
         raise UserError(
