@@ -208,7 +208,7 @@ def _dense(weights: Any) -> np.ndarray:
 
 
 def _linear(model: Any) -> Any:
-    weights = model.coef_.toarray() if hasattr(model.coef_, "toarray") else np.asarray(model.coef_)
+    weights = _dense(model.coef_)
     if weights.size != weights.shape[-1] or not hasattr(model, "decision_function"):
         return None
     return LinearForm(weights.reshape(-1).astype(np.float64), float(np.ravel(model.intercept_)[0]))

@@ -81,7 +81,9 @@ class Measured(NamedTuple):
 class FeatureCertificates(ExpansionCertificates):
     """Of a sum of random features; `quantity` is the bound of its curvature."""
 
-    bounds: ClassVar[list[str]] = ["second_order"]
+    def __init__(self, expansion: Any):
+        super().__init__(expansion)
+        self.bounds = ["second_order"]
 
     def quantity(self) -> float:
         return float(self.expansion.curvature_bound())
