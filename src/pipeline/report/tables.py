@@ -17,8 +17,7 @@ from pipeline.tables import DASH, Entry, Stat, Table, bracket_entry, name, seeds
 
 
 def accuracy_table(section: Section) -> Table:
-    """Clean accuracy and, per attack, ``[certified, attacked]`` in its own threat; the paper's numbers on its "
-    "data."""
+    """Clean accuracy and, per attack, ``[certified, attacked]`` in its own threat; the paper's numbers on its data."""
     attacks = section.columns()
     paper = ["paper"] if section.in_paper else []
     groups, columns = [("", 1), ("Clean", 1 + len(paper))], ["model", "ours" if paper else "", *paper]
@@ -43,8 +42,7 @@ def accuracy_table(section: Section) -> Table:
     )
     if any(not cell.setting.bounded for cells in attacks.values() for cell in cells.values()):
         table.notes.append(
-            "C&W and ZOO minimise the distortion without a bound: given time they break every point, so only "
-            "examples "
+            "C&W and ZOO minimise the distortion without a bound: given time they break every point, so only examples "
             "within the L2 radius of the column count." + (" The paper states no budget for them." if paper else "")
         )
     return table
@@ -82,8 +80,7 @@ def time_table(section: Section) -> Table:
         text = f"{min(minutes):.1f} to {max(minutes):.1f}" if minutes else DASH
         table.rows.append(entries + ([Entry(text, kind="paper")] if section.in_paper else []))
     table.notes.append(
-        "Grid: the whole grid with its folds, once per model, shared by all seeds. Attacks: all attacked points "
-        "together. "
+        "Grid: the whole grid with its folds, once per model, shared by all seeds. Attacks: all attacked points together. "
         "Wall-clock of the machine that ran the job, whatever else it did."
         + (" The paper does not say what it timed." if section.in_paper else "")
     )
@@ -110,8 +107,7 @@ def distortion_table(section: Section, reader: Reader) -> Table | None:
             table.rows.append([name(row.label), first, *(Entry(n) for n in numbers)])
     if section.in_paper:
         table.notes.append(
-            "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where "
-            "our clean "
+            "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where our clean "
             "accuracy is already below it or the paper has no such cell."
         )
     return table if table.rows else None
