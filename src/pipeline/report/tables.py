@@ -80,8 +80,8 @@ def time_table(section: Section) -> Table:
         text = f"{min(minutes):.1f} to {max(minutes):.1f}" if minutes else DASH
         table.rows.append(entries + ([Entry(text, kind="paper")] if section.in_paper else []))
     table.notes.append(
-        "Grid: the whole grid with its folds, once per model, shared by all seeds. Attacks: all attacked points together. "
-        "Wall-clock of the machine that ran the job, whatever else it did."
+        "Grid: the whole grid with its folds, once per model, shared by all seeds. Attacks: all attacked points "
+        "together. Wall-clock of the machine that ran the job, whatever else it did."
         + (" The paper does not say what it timed." if section.in_paper else "")
     )
     return table
@@ -107,8 +107,8 @@ def distortion_table(section: Section, reader: Reader) -> Table | None:
             table.rows.append([name(row.label), first, *(Entry(n) for n in numbers)])
     if section.in_paper:
         table.notes.append(
-            "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where our clean "
-            "accuracy is already below it or the paper has no such cell."
+            "Last column: the L2 cap at which our accuracy equals the paper's C&W or ZOO number; a dash where our "
+            "clean accuracy is already below it or the paper has no such cell."
         )
     return table if table.rows else None
 
