@@ -17,7 +17,7 @@ from models.distances import chunks, to_tensor
 if TYPE_CHECKING:
     from models.expansions.base import LiveExpansion
     from models.expansions.random_features import Block, RandomFeatureSum
-    from models.kernel_sum import GaussianSum
+    from models.kernel_sum import RBFSum
 
 # Updates add their rounding errors: after this many the table is computed afresh.
 _RENEW = 32
@@ -102,7 +102,7 @@ class Prober(ABC):
 class GaussianProber(Prober):
     """Keeps the exponents of all pairs of a Gaussian sum."""
 
-    def __init__(self, expansion: "LiveExpansion", ready: "GaussianSum"):
+    def __init__(self, expansion: "LiveExpansion", ready: "RBFSum"):
         super().__init__(expansion, len(ready))
         self.ready = ready
         self.exponents = torch.empty(0, len(ready))

@@ -81,7 +81,7 @@ class GaussianSum:
         from models.certificates.minorant import proves_by_parabolas
         from models.certificates.orders import proves_by_orders
 
-        found = [(self.proves_about_midpoint, 1024), (partial(proves_by_parabolas, self), 1)]
+        found: list[tuple[Prove, int]] = [(self.proves_about_midpoint, 1024), (partial(proves_by_parabolas, self), 1)]
         if len(self.weights) <= _GRAM_TERMS:
             found.append((partial(proves_by_orders, self), 1))
         return tuple(found)

@@ -24,12 +24,12 @@ HOLDS, FAILS, NOISE, PARTLY, EQUAL = "holds", "does not hold", "within noise", "
 ONE_SEED, MISSING = "one seed: no verdict", "not measured"
 LEVEL = 0.05
 TEST = (
-    "Differences are paired by seed and tested by a two-sided t-test; where all seeds agree (deterministic models), by "
-    "test point (exact binomial test), because equal runs are no replicates. The p-values of one claim are corrected for "
-    "their number (Holm, 5 %); the 95 % intervals are of each difference by itself. A comparison holds or does not hold "
-    "if its difference is significant, else it is within noise; one without any difference decides nothing. A claim "
-    "holds if all its other comparisons do, holds in part if some do and none speaks against it, and does not hold if "
-    "any does not. One seed gives no verdict. Seeds say nothing about other test points."
+    "Differences are paired by seed and tested by a two-sided t-test; where all seeds agree (deterministic models), "
+    "by test point (exact binomial test), because equal runs are no replicates. The p-values of one claim are "
+    "corrected for their number (Holm, 5 %); the 95 % intervals are of each difference by itself. A comparison holds "
+    "or does not hold if its difference is significant, else it is within noise; one without any difference decides "
+    "nothing. A claim holds if all its other comparisons do, holds in part if some do and none speaks against it, and "
+    "does not hold if any does not. One seed gives no verdict. Seeds say nothing about other test points."
 )
 
 
