@@ -10,7 +10,7 @@ from models import AdvSVM
 from models.batches import RowSource, shuffled_batches
 from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
 from models.expansions.base import negligible
-from models.kernels import KERNELS, RBF
+from models.kernels import RBF, Kernel
 from models.reference import algorithm1, doubly_stochastic
 from models.training import Columns, train_columns
 from oracles_models import kernel_matrix
@@ -26,7 +26,7 @@ def problem(n=120, d=5, seed=0):
 
 
 def space(d=5, kernel="rbf", gammas=(GAMMA,), dtype=torch.float64, seed=3):
-    return KernelSpace(KERNELS[kernel](), gammas, d, dtype, seed)
+    return KernelSpace(Kernel.registry[kernel](), gammas, d, dtype, seed)
 
 
 def one_column(C=2.0, step=0.2, penalty=0.05, **settings):
@@ -39,7 +39,7 @@ def fit(expansion, X, signs, batches, columns, where=None, **settings):
     return live, train_columns(live, RowSource(X, where.dtype), signs, batches, columns, **settings)
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("kernel", sorted(Kernel.registry))
 @pytest.mark.parametrize("proximal", [False, True])
 @pytest.mark.parametrize("diminishing", [False, True])
 @pytest.mark.parametrize("passes", [1, 3])
@@ -55,7 +55,7 @@ def test_support_vectors_follow_the_naive_algorithm(kernel, proximal, diminishin
     np.testing.assert_allclose(live.staged_scores(points), iterates @ K, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("kernel", sorted(Kernel.registry))
 @pytest.mark.parametrize("name", ["doubly_stochastic", "fixed_features"])
 def test_random_features_follow_the_naive_algorithm(kernel, name):
     X, signs = problem()
@@ -82,7 +82,7 @@ def test_norm_recursion_equals_the_gram_matrix_norm(seed, C, step, penalty):
     assert np.sqrt(live.squared_norm()) == pytest.approx(record.norms[-1, 0], rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", Kernel.registry)
 def test_the_norm_in_blocks_is_that_of_the_whole_gram_matrix(kernel, monkeypatch):
     monkeypatch.setattr("models.distances.CHUNK", 1)
     X, signs = problem(n=900, seed=4)

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.expansions.random_features import FeatureStream
-from models.kernels import KERNELS
+from models.kernels import Kernel
 from oracles_models import kernel_matrix
 
 
 def stream(kernel="rbf", d=6, m=256, seed=0, dtype=torch.float64, cache_mb=8.0):
-    return FeatureStream(KERNELS[kernel](), d, m, seed, dtype, cache_mb)
+    return FeatureStream(Kernel.registry[kernel](), d, m, seed, dtype, cache_mb)
 
 
 def approximate_kernel(features, number, X, gamma):
@@ -21,7 +21,7 @@ def approximate_kernel(features, number, X, gamma):
     return (phi @ phi.t()).numpy()
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("kernel", sorted(Kernel.registry))
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**30), power=st.integers(6, 14))
 def test_features_converge_to_the_kernel_at_one_over_root_m(kernel, seed, power):

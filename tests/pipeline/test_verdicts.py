@@ -11,7 +11,7 @@ from attacks import FGSM, PGD, CarliniWagner, NoAttack
 from models import AdvLinearSVM, AdvSVM
 from pipeline.job import result_line
 from pipeline.stages.attack import Attacked
-from pipeline.stages.bracket import judge
+from pipeline.stages.bracket import verdicts_on
 from pipeline.stages.train import Trained
 
 
@@ -30,7 +30,7 @@ def _judge(problem, attack, cap=0.2):
     rows = np.arange(0, len(data.y_test), 2)
     X, y = data.X_test[rows], data.y_test[rows]
     attacked = Attacked(attack(trained.model, X, y), rows, trained.model.predict(X) != y, 0.0)
-    return judge(data, trained, attacked, radii, cap, None), attacked
+    return verdicts_on(data, trained, attacked, radii, cap, None), attacked
 
 
 @pytest.mark.parametrize("attack", [PGD(epsilon=0.1), FGSM(epsilon=0.05), PGD(epsilon=0.2, norm="l2")], ids=str)
@@ -64,7 +64,7 @@ def test_when_the_clock_ends_the_proofs_it_is_said(problem):
     X, y = data.X_test, data.y_test
     trained, rows = Trained(AdvSVM(expansion="support_vectors", C=4.0, batch_size=20).fit(X, y)), np.arange(len(y))
     attacked = Attacked(PGD(epsilon=0.05)(trained.model, X, y), rows, trained.model.predict(X) != y, 0.0)
-    late, whole = (judge(data, trained, attacked, np.zeros(len(y)), 0.2, seconds) for seconds in (0.0, None))
+    late, whole = (verdicts_on(data, trained, attacked, np.zeros(len(y)), 0.2, seconds) for seconds in (0.0, None))
     assert late.stopped
     assert not whole.stopped
     assert late.undecided.sum() > whole.undecided.sum()

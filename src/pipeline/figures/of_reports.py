@@ -20,7 +20,7 @@ from pipeline.figures.lines import Line, Panel, lines
 from pipeline.figures.registry import dataset_figure, report_figure
 from pipeline.figures.style import COLOURS, CYCLE, GREY, Drawing, legend_beside, panels_of, tidy
 from pipeline.labels import attack_name
-from pipeline.report.content import PAPER_COLUMNS, PAPER_EPSILON, UNBOUNDED, Cell, Row, Section, attacked_metric
+from pipeline.report.content import PAPER_COLUMNS, PAPER_EPSILON, Cell, Row, Section
 from pipeline.report.tables import certified_points
 from pipeline.report.tracked import Reader
 from pipeline.tables import Stat
@@ -40,7 +40,7 @@ def against_paper(section: Section, reader: Reader) -> Drawing | None:
     for place, attack in enumerate(PAPER_COLUMNS):
         for row in section.paper_rows:
             cell = row.cell(attack)
-            value = cell.stat(attacked_metric(attack)) if cell else None
+            value = cell.stat(cell.setting.metric) if cell else None
             if attack == "none":
                 value = Stat.of(row.shared("clean_accuracy").values())
             if value is not None:
@@ -49,7 +49,9 @@ def against_paper(section: Section, reader: Reader) -> Drawing | None:
                     theirs[row].append((place, paper.mean))
     if not theirs:
         return None
-    labels = [attack_name(a) + (f"\nL2 ≤ {section.l2_cap:g}" if a in UNBOUNDED else "") for a in PAPER_COLUMNS]
+    cells = [(attack, row.cell(attack)) for attack in PAPER_COLUMNS for row in section.paper_rows]
+    capped = {attack for attack, cell in cells if cell and not cell.setting.bounded}
+    labels = [attack_name(a) + (f"\nL2 ≤ {section.l2_cap:g}" if a in capped else "") for a in PAPER_COLUMNS]
 
     def paint() -> Figure:
         figure, (axes,) = panels_of(1, size=(5.4, 3.3))

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from pipeline.labels import attack_name, model_name
-from pipeline.report.content import PAPER_EPSILON, UNBOUNDED, Cell, Row, Section, attacked_metric
+from pipeline.report.content import PAPER_EPSILON, Cell, Row, Section
 from pipeline.report.tracked import Reader, TrackedRun
 from pipeline.tables import Entry, Table, name, seeds_text
 
 HOLDS, FAILS, NOISE, PARTLY, EQUAL = "holds", "does not hold", "within noise", "holds in part", "no difference"
 ONE_SEED, MISSING = "one seed: no verdict", "not measured"
 LEVEL = 0.05
+# Of the paper's attacks, those that it states no budget for.
+_WITHOUT_BUDGET = ("cw", "zoo")
 TEST = (
     "Differences are paired by seed and tested by a two-sided t-test; where all seeds agree (deterministic models), "
     "by test point (exact binomial test), because equal runs are no replicates. The p-values of one claim are "
@@ -209,7 +211,7 @@ def claims_of(section: Section, reader: Reader) -> list[Claim]:
         Claim(
             "linear_weak",
             "adv-linear-SVM is weaker than Natural under C&W and ZOO",
-            attacked("natural", "adv_linear_svm", UNBOUNDED),
+            attacked("natural", "adv_linear_svm", _WITHOUT_BUDGET),
             cap,
         ),
     ]
@@ -231,14 +233,16 @@ def _attacked(
     reader: Reader,
     better: str,
     worse: str,
-    attacks: tuple[str, ...] = ("fgsm", "pgd", *UNBOUNDED),
+    attacks: tuple[str, ...] = ("fgsm", "pgd", *_WITHOUT_BUDGET),
 ) -> tuple[Comparison, ...]:
     comparisons = []
     for attack in attacks:
         cells = [row.cell(attack) if row else None for row in (section.row(better), section.row(worse))]
         paper = _paper_difference(section, (better, attack), (worse, attack))
-        radius = section.l2_cap if attack in UNBOUNDED else math.inf
-        label, metric = f"under {attack_name(attack)}", attacked_metric(attack)
+        setting = next((cell.setting for cell in cells if cell), None)
+        radius = math.inf if setting is None or setting.bounded else section.l2_cap
+        metric = "robust_accuracy" if setting is None else setting.metric
+        label = f"under {attack_name(attack)}"
         comparisons.append(_compare_cells(label, cells[0], cells[1], metric, radius, reader, paper))
     return tuple(comparisons)
 
@@ -286,7 +290,7 @@ def _strongest(section: Section, reader: Reader) -> tuple[tuple[Comparison, ...]
     """PGD against the unbounded attacks on the same test points, inside the L2 ball that PGD's L∞ ball reaches."""
     radius = PAPER_EPSILON * math.sqrt(section.pixels or 0)
     comparisons: list[Comparison] = []
-    for attack in UNBOUNDED:
+    for attack in _WITHOUT_BUDGET:
 
         def of_row(row: Row, attack: str = attack) -> Comparison:
             label = f"{attack_name(attack)} against PGD on {row.label}"

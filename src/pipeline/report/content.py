@@ -25,13 +25,7 @@ from pipeline.report.variants import (
 from pipeline.tables import Stat, bracket_of
 
 PAPER_COLUMNS = ("none", "fgsm", "pgd", "cw", "zoo")
-UNBOUNDED = ("cw", "zoo")
-__all__ = ["PAPER_COLUMNS", "PAPER_EPSILON", "UNBOUNDED", "Cell", "Row", "Section", "attacked_metric", "sections_of"]
-
-
-def attacked_metric(attack: str) -> str:
-    """The accuracy that can be compared: unbounded attacks count only up to the L2 cap."""
-    return "accuracy_at_l2_cap" if attack in UNBOUNDED else "robust_accuracy"
+__all__ = ["PAPER_COLUMNS", "PAPER_EPSILON", "Cell", "Row", "Section", "sections_of"]
 
 
 @dataclass
@@ -147,8 +141,8 @@ class Section:
             for attack in PAPER_COLUMNS[1:]:
                 cells = {row: cell for row in self.paper_rows if (cell := row.cell(attack)) is not None}
                 if cells:
-                    label = next(iter(cells.values())).setting.label
-                    found[label if attack in UNBOUNDED else label.split(",")[0]] = cells
+                    setting = next(iter(cells.values())).setting
+                    found[setting.label.split(",")[0] if setting.bounded else setting.label] = cells
             return found
         settings = dict.fromkeys(c.setting for row in self.rows for c in row.cells if c.setting.attack != "none")
         labels = [setting.label for setting in settings]
