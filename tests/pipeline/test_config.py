@@ -7,10 +7,11 @@ import inspect
 import pytest
 from hydra.utils import get_class
 
+from pipeline.data import load_dataset
 from pipeline.errors import UserError
 from pipeline.paths import conf_dir
 from pipeline.schema import NOT_SETTINGS, constructor
-from pipeline.stages.build import build
+from pipeline.stages.build import build, build_model
 from pipeline.validation import check_by_building, validate
 
 GROUPS = ("dataset", "model", "attack", "tune", "tracking", "experiment", "model/kernel", "model/expansion")
@@ -89,3 +90,12 @@ def test_the_optimum_s_solver_is_an_extra_and_asked_for_before_a_run(composed, m
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"evaluation\.convergence needs cvxpy: pip install 'advsvm\[convergence\]'"):
         validate(composed("evaluation.convergence=true"))
+
+
+@pytest.mark.parametrize(
+    ("model", "box"),
+    [("adv_linear_svm", None), ("adv_svm_c", None), ("adv_svm_examples", (0.0, 1.0)), ("dnn_standard", (0.0, 1.0))],
+)
+def test_only_a_model_that_moves_rows_is_told_their_box(composed, model, box):
+    cfg = composed(f"model={model}")
+    assert build_model(cfg.model, load_dataset(cfg.dataset), 0).box == box

@@ -34,10 +34,16 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
 
 def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
-    """An unfitted model for these data: what asks for them is told their shape and the box of their values."""
+    """An unfitted model for these data: what looks at pictures is told their shape, what moves rows their box.
+
+    Others keep their own: the box of a linear machine is that of its training rows, as in its paper.
+    """
     from sklearn.base import BaseEstimator
 
-    model = build(node, random_state=seed, box=data.box, image_shape=data.image_shape)
+    of_data = {"box": data.box, "image_shape": data.image_shape} if takes(node, "image_shape") else {}
+    model = build(node, random_state=seed, **of_data)
+    if getattr(model, "moves_rows", False):
+        model.set_params(box=data.box)
     if not callable(getattr(model, "scores", None)) and isinstance(model, BaseEstimator):
         from models import SklearnModel
 
