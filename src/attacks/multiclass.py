@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -14,7 +15,35 @@ class ClassMargins(Protocol):
     """What is known of a classifier of K classes, numbered as in ``classes_``."""
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray: ...
+
+
+class SmoothMargins(ClassMargins, Protocol):
+    """The same with derivatives."""
+
     def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class Highest:
+    """Black box: the class of highest score, of a function (n, d) -> (n, K) whose derivatives nobody knows."""
+
+    def __init__(self, scores: Callable[[np.ndarray], Any]) -> None:
+        self.scores = scores
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        scores = np.array(self.scores(X), dtype=np.float64)
+        own = scores[:, code].copy()
+        scores[:, code] = -np.inf
+        return np.asarray(own - scores.max(axis=1))
+
+
+class Labels:
+    """Labels alone: +1 where the class is predicted, -1 elsewhere."""
+
+    def __init__(self, predict: Callable[[np.ndarray], Any], classes: np.ndarray) -> None:
+        self.predict, self.classes = predict, classes
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return np.where(np.asarray(self.predict(X)) == self.classes[code], 1.0, -1.0)
 
 
 class HighestScore:
@@ -126,7 +155,7 @@ class KernelVotes(MostVotes):
 class Behind:
     """Many classes behind differentiable preprocessing."""
 
-    def __init__(self, chain: Any, forms: ClassMargins) -> None:
+    def __init__(self, chain: Any, forms: SmoothMargins) -> None:
         self.chain, self.forms = chain, forms
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
@@ -155,6 +184,12 @@ class OneClass:
     def scores(self, X: np.ndarray) -> np.ndarray:
         return self.forms.margins(X, self.code)
 
+
+class SmoothClass(OneClass):
+    """The same with gradients."""
+
+    forms: SmoothMargins
+
     def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.forms.margins_and_gradients(X, self.code)
 
@@ -164,10 +199,19 @@ class ManyClasses:
 
     def __init__(self, forms: ClassMargins, classes: np.ndarray) -> None:
         self.forms, self.classes_ = forms, np.asarray(classes)
+        self.labels_only = isinstance(forms, Labels)
+        self.smooth = callable(getattr(forms, "margins_and_gradients", None))
 
     def against(self, code: int) -> OneClass:
         """The binary target of one class, numbered as in ``classes_``."""
-        return OneClass(self.forms, code)
+        return (SmoothClass if self.smooth else OneClass)(self.forms, code)
+
+    def margins(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Margins of every row's own class."""
+        margins = np.empty(len(X))
+        for code in np.unique(codes):
+            margins[codes == code] = self.forms.margins(X[codes == code], int(code))
+        return margins
 
     def codes(self, y: Any, name: str) -> np.ndarray:
         """Labels as their numbers in ``classes_``."""
