@@ -89,6 +89,7 @@ class MostVotes:
     def __init__(self, duels: list[ClosedForm], n_classes: int) -> None:
         self.duels, self.n_classes = duels, n_classes
         self._place = {pair: place for place, pair in enumerate(combinations(range(n_classes), 2))}
+        self._known: dict[int, tuple[np.ndarray, ...]] = {}
 
     def _values(self, X: np.ndarray) -> np.ndarray:
         """Decision values of all duels, (n, K (K - 1) / 2)."""
@@ -98,25 +99,34 @@ class MostVotes:
         """Where the duel of i against j stands, and the sign that makes positive a vote for i."""
         return (self._place[i, j], 1.0) if i < j else (self._place[j, i], -1.0)
 
+    def _contests(self, code: int) -> tuple[np.ndarray, ...]:
+        """For every rival, in rows: the duels that count, their signs and weights, and the weight that decides."""
+        if code not in self._known:
+            places, signs, weights, decisive = [], [], [], []
+            classes = range(self.n_classes)
+            for rival in (k for k in classes if k != code):
+                duels = [self._duel(code, k) for k in classes if k != code]
+                duels += [self._duel(k, rival) for k in classes if k not in (code, rival)]
+                places.append([place for place, _ in duels])
+                signs.append([sign for _, sign in duels])
+                weights.append([2 if k == rival else 1 for k in classes if k != code] + [1] * (self.n_classes - 2))
+                # The first class wins a tie: a later rival has to be ahead by one more vote.
+                decisive.append(self.n_classes - 1 - (rival > code))
+            self._known[code] = (np.array(places), np.array(signs), np.array(weights), np.array(decisive))
+        return self._known[code]
+
     def _deciding(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Margins, and the duel and sign each of them comes from."""
-        values, n = self._values(X), np.arange(len(X))
-        margins, places, signs = np.full(len(X), np.inf), np.zeros(len(X), dtype=int), np.ones(len(X))
-        classes = range(self.n_classes)
-        for rival in (k for k in classes if k != code):
-            duels = [self._duel(code, k) for k in classes if k != code]
-            weights = np.array([2 if k == rival else 1 for k in classes if k != code] + [1] * (self.n_classes - 2))
-            duels += [self._duel(k, rival) for k in classes if k not in (code, rival)]
-            place, sign = np.array([p for p, _ in duels]), np.array([s for _, s in duels])
-            ahead = values[:, place] * sign
-            order = np.argsort(-ahead, axis=1, kind="stable")
-            # The first class wins a tie: a later rival has to be ahead by one more vote.
-            passed = np.cumsum(weights[order], axis=1) > self.n_classes - 1 - (rival > code)
-            chosen = order[n, passed.argmax(axis=1)]
-            lower = ahead[n, chosen] < margins
-            margins = np.where(lower, ahead[n, chosen], margins)
-            places, signs = np.where(lower, place[chosen], places), np.where(lower, sign[chosen], signs)
-        return margins, places, signs
+        places, signs, weights, decisive = self._contests(code)
+        ahead = self._values(X)[:, places] * signs
+        order = np.argsort(-ahead, axis=2, kind="stable")
+        rivals, n = np.arange(len(places)), np.arange(len(X))
+        passed = np.cumsum(weights[rivals[:, None], order], axis=2) > decisive[:, None]
+        chosen = np.take_along_axis(order, passed.argmax(axis=2)[:, :, None], axis=2)
+        margins = np.take_along_axis(ahead, chosen, axis=2)[:, :, 0]
+        rival = margins.argmin(axis=1)
+        duel = chosen[n, rival, 0]
+        return margins[n, rival], places[rival, duel], signs[rival, duel]
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
         return self._deciding(X, code)[0]
