@@ -42,7 +42,7 @@ def three_classes():
 
 @pytest.fixture
 def situation(make, request):
-    """A maker of contexts with three classes, or with an attacker who may not touch some pixels and only raise others."""
+    """A maker of contexts with three classes, or an attacker who may not touch some pixels and only raise others."""
     if request.param == "three classes":
         data = three_classes()
         return lambda *settings, **more: make("model=svc", *settings, data=data, retrain=True, **more)
