@@ -1,20 +1,24 @@
-"""Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN and DeepFool and adv-lib's DDN and FMN.
+"""Distortion of MinNorm ÷ the nearest of foolbox's DDN, FMN, DeepFool, adv-lib's DDN, FMN, ALMA and ART's DeepFool.
 
 One JSON line per model and norm. `ratio` (median) and `p90_ratio` compare with the nearest peer at the same number of
-gradients (the worst budget); `area` is the area between our curve of accuracy over
+gradients (targets: ≤ 1.01 and ≤ 1.05, at the worst budget); `area` is the area between our curve of accuracy over
 distortion and the best one known (per point the nearest of all attacks and budgets), as a share of the area under it.
-Peers that fail on a point count as infinitely far there. Without adv-lib (`pip install --no-deps adv-lib==0.2.8
-visdom`) the rest is compared; its ALMA needs three classes (its loss divides by the third logit).
+Peers that fail on a point count as infinitely far there. Without adv-lib (see peers.py) the rest is compared. ALMA's
+loss divides by the third logit, so it gets one: a constant below the other two.
+    python benchmarks/bench_min_norm.py [dataset] [budget ...]
 """
 
 import sys
 import time
-import types
+import warnings
 from functools import partial
 
 import foolbox
 import numpy as np
 import torch
+from art.attacks.evasion import DeepFool
+from art.estimators.classification import PyTorchClassifier
+from peers import adv_lib_attacks
 from sklearn.svm import SVC, LinearSVC
 from timing import report
 
@@ -22,18 +26,8 @@ from attacks import MinNorm, as_target
 from models import AdvSVM
 from pipeline.data import load_dataset
 
-try:
-    # adv-lib asks for torchvision, for a distance that none of these attacks uses, and for a plotting client.
-    for name in ("torchvision", "visdom"):
-        try:
-            __import__(name)
-        except ImportError:
-            stand_in = sys.modules[name] = types.ModuleType(name)
-            stand_in.models = stand_in.Visdom = None
-    from adv_lib.attacks import ddn, fmn
-except ImportError:
-    ddn = fmn = None
-
+warnings.filterwarnings("ignore")
+THEIRS = adv_lib_attacks()
 DATASET = sys.argv[1] if len(sys.argv) > 1 else "digits_1v7"
 BUDGETS = [int(value) for value in sys.argv[2:]] or [30, 100]
 POINTS = 60
@@ -54,34 +48,48 @@ class Scores(torch.autograd.Function):
 
 
 class Logits(torch.nn.Module):
-    """The two logits (-f/2, f/2)."""
+    """The two logits (-f/2, f/2), and a constant third where one is asked for."""
 
-    def __init__(self, model):
+    def __init__(self, model, third=None):
         super().__init__()
-        self.target = as_target(model)
+        self.target, self.third = as_target(model), third
 
     def forward(self, X):
         scores = Scores.apply(X, self.target)
-        return torch.stack([-0.5 * scores, 0.5 * scores], dim=1)
+        logits = [-0.5 * scores, 0.5 * scores]
+        if self.third is not None:
+            logits.append(torch.full_like(scores, self.third))
+        return torch.stack(logits, dim=1)
 
 
-def peers(wrapped, logits, images, labels, norm, steps):
-    """Each peer's name and examples, with this many gradients."""
-    attacks = foolbox.attacks
+def peers(model, images, labels, norm, steps):
+    """Each peer's name and what makes its examples, with this many gradients."""
+    logits, attacks = Logits(model).eval(), foolbox.attacks
+    wrapped = foolbox.PyTorchModel(logits, bounds=(0, 1), device="cpu")
     if norm == "l2":
-        theirs = [
-            attacks.DDNAttack(steps=steps),
-            attacks.L2FMNAttack(steps=steps),
-            attacks.L2DeepFoolAttack(steps=steps),
-        ]
+        own = [attacks.DDNAttack(steps=steps), attacks.L2FMNAttack(steps=steps), attacks.L2DeepFoolAttack(steps=steps)]
     else:
-        theirs = [attacks.LInfFMNAttack(steps=steps), attacks.LinfDeepFoolAttack(steps=steps)]
-    for attack in theirs:
+        own = [attacks.LInfFMNAttack(steps=steps), attacks.LinfDeepFoolAttack(steps=steps)]
+    for attack in own:
         yield type(attack).__name__, lambda attack=attack: attack(wrapped, images, labels, epsilons=None)[1]
-    if fmn is not None:
-        yield "adv-lib FMN", lambda: fmn(logits, images, labels, norm=2 if norm == "l2" else float("inf"), steps=steps)
-        if norm == "l2":
-            yield "adv-lib DDN", lambda: ddn(logits, images, labels, steps=steps)
+    if norm == "l2":
+        yield "ART DeepFool", lambda: art_deep_fool(logits, images, steps)
+    if THEIRS is None:
+        return
+    order = 2 if norm == "l2" else float("inf")
+    yield "adv-lib FMN", lambda: THEIRS.fmn(logits, images, labels, norm=order, steps=steps)
+    if norm == "l2":
+        largest = float(np.abs(as_target(model).scores(images.numpy())).max())
+        three = Logits(model, third=-largest).eval()
+        yield "adv-lib DDN", lambda: THEIRS.ddn(logits, images, labels, steps=steps)
+        yield "adv-lib ALMA", lambda: THEIRS.alma(three, images, labels, num_steps=steps, init_lr_distance=0.1)
+
+
+def art_deep_fool(logits, images, steps):
+    """ART's DeepFool, which asks for the gradients of both logits in every step."""
+    classifier = PyTorchClassifier(logits, torch.nn.CrossEntropyLoss(), images.shape[1:], 2, clip_values=(0.0, 1.0))
+    attack = DeepFool(classifier, max_iter=steps, nb_grads=2, batch_size=len(images), verbose=False)
+    return torch.from_numpy(attack.generate(images.numpy()))
 
 
 def distances(model, examples, X, y, norm):
@@ -94,8 +102,6 @@ def distances(model, examples, X, y, norm):
 
 def compare(name, model, X, y, norm):
     """One line of the report."""
-    logits = Logits(model).eval()
-    wrapped = foolbox.PyTorchModel(logits, bounds=(0, 1), device="cpu")
     images, labels = torch.from_numpy(X), torch.from_numpy((y == as_target(model).classes_[1]).astype(np.int64))
     found, seconds, gradients = {}, {}, {}
     for budget in BUDGETS:
@@ -104,7 +110,7 @@ def compare(name, model, X, y, norm):
         seconds["ours"] = time.perf_counter() - start
         gradients[budget] = float(result.gradient_evaluations.mean())
         found[budget] = {"ours": np.where(result.success, result.distortion(norm), np.inf)}
-        for peer, attack in peers(wrapped, logits, images, labels, norm, budget):
+        for peer, attack in peers(model, images, labels, norm, budget):
             start = time.perf_counter()
             examples = attack().detach().numpy()
             seconds[peer] = time.perf_counter() - start

@@ -1,5 +1,8 @@
 """The same fitted function for every side: a torch module for foolbox, and the data all attack benchmarks share."""
 
+import sys
+import types
+
 import foolbox
 import numpy as np
 import torch
@@ -34,3 +37,21 @@ def exact_mnist_model():
 def to_foolbox(X: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows and class indices as tensors."""
     return torch.from_numpy(np.ascontiguousarray(X)), torch.from_numpy((y > 0).astype(np.int64))
+
+
+def adv_lib_attacks():
+    """adv-lib's attacks, or None: ``pip install --no-deps adv-lib==0.2.8``."""
+    # It asks for torchvision, for a distance that none of these attacks uses, and for a plotting client.
+    for name in ("torchvision", "visdom"):
+        try:
+            __import__(name)
+        except ImportError:
+            stand_in = sys.modules[name] = types.ModuleType(name)
+            stand_in.models = stand_in.Visdom = None
+    try:
+        from adv_lib import attacks
+        from adv_lib.attacks.auto_pgd import apgd
+    except ImportError:
+        return None
+    attacks.apgd = apgd
+    return attacks

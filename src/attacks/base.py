@@ -28,6 +28,7 @@ from .validation import (
     check_norm,
     check_points,
     check_scores,
+    labels_to_leave,
 )
 
 
@@ -114,23 +115,10 @@ class Attack(ABC):
         AttackResult, or a list of them when `epsilons` is a sequence
         """
         target = as_target(model)
+        self._check_access(target, model)
         if isinstance(target, ManyClasses):
             return self._by_class(target, X, y, epsilons, observer, reference, targets)
-        if targets is not None:
-            # Of two classes, to reach one is to leave the other.
-            known = np.asarray(getattr(target, "classes_", (-1, 1)))
-            check_labels(targets, len(X), getattr(target, "classes_", None))
-            y = np.where(np.asarray(targets) == known[0], known[1], known[0])
-        if self.needs_scores and getattr(target, "labels_only", False):
-            raise Unattackable(
-                f"model {type(model).__name__} gives labels only, but {type(self).__name__} needs scores: "
-                "use HopSkipJump or give the model decision_function"
-            )
-        if self.needs_gradients and not has_gradients(target):
-            raise Unattackable(
-                f"model {type(model).__name__} gives scores only, but {type(self).__name__} needs gradients: "
-                "use a black-box attack (ZOO) or give the model scores_and_gradients"
-            )
+        y = labels_to_leave(y, targets, len(X), getattr(target, "classes_", None))
         points = check_points(X, self.dtype, self.box)
         signs = check_labels(y, len(points), getattr(target, "classes_", None))
         several = epsilons is not None and np.ndim(epsilons) > 0
@@ -146,6 +134,19 @@ class Attack(ABC):
             self._look_ahead(state)
         results = self._evaluate(state, wanted)
         return results if several else results[0]
+
+    def _check_access(self, target: Any, model: Any) -> None:
+        """Whether the model answers what the attack asks for."""
+        if self.needs_scores and getattr(target, "labels_only", False):
+            raise Unattackable(
+                f"model {type(model).__name__} gives labels only, but {type(self).__name__} needs scores: "
+                "use HopSkipJump or give the model decision_function"
+            )
+        if self.needs_gradients and not has_gradients(target):
+            raise Unattackable(
+                f"model {type(model).__name__} gives scores only, but {type(self).__name__} needs gradients: "
+                "use a black-box attack (ZOO) or give the model scores_and_gradients"
+            )
 
     def _by_class(
         self,

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .auto import Auto
 from .base import Attack
 from .constraints import Constraints
 from .geometry import distortions
+from .multiclass import ManyClasses
 from .pgd import PGD
 from .targets import as_target, has_gradients
 from .threat import Threat
@@ -86,7 +88,8 @@ def bracket(
     seconds : float, optional
         For everything together; an attack once begun is finished.
     attack : Attack, optional
-        Instead of 40 steps of PGD with a restart. Examples outside the threat do not count.
+        Instead of 40 steps of PGD with a restart, of many classes :class:`Auto`, which goes for each of them. Examples
+        outside the threat do not count.
     constraints : Constraints, optional
         What else the attacker cannot do: examples honour it, and certificates need not cover what it forbids. They do
         cover the numbers between whole ones.
@@ -130,23 +133,23 @@ def bracket(
 def _usual(
     model: Any, X: np.ndarray, epsilon: float, norm: str, box: Box, constraints: Constraints | None
 ) -> Attack | None:
-    """40 steps of PGD with a restart; None where no attack by gradients applies."""
+    """40 steps of PGD with a restart, of many classes Auto; None where no attack by gradients applies."""
     try:
         target = as_target(model)
     except ValueError:
         return None
     if not has_gradients(target) or epsilon == 0:
         return None
-    return PGD(
-        epsilon=epsilon,
-        steps=40,
-        step_size=epsilon / 8,
-        norm=norm,
-        restarts=2,
-        box=_around(X, epsilon, box),
-        constraints=constraints,
-        dtype="float64" if X.dtype == np.float64 else "float32",
-    )
+    common: dict[str, Any] = {
+        "epsilon": epsilon,
+        "norm": norm,
+        "box": _around(X, epsilon, box),
+        "constraints": constraints,
+        "dtype": "float64" if X.dtype == np.float64 else "float32",
+    }
+    if isinstance(target, ManyClasses):
+        return Auto(**common)
+    return PGD(**common, steps=40, step_size=epsilon / 8, restarts=2)
 
 
 def _allowed(points: np.ndarray, X: np.ndarray, epsilon: float, norm: str, box: Box) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -14,7 +15,35 @@ class ClassMargins(Protocol):
     """What is known of a classifier of K classes, numbered as in ``classes_``."""
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray: ...
+
+
+class SmoothMargins(ClassMargins, Protocol):
+    """The same with derivatives."""
+
     def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class Highest:
+    """Black box: the class of highest score, of a function (n, d) -> (n, K) whose derivatives nobody knows."""
+
+    def __init__(self, scores: Callable[[np.ndarray], Any]) -> None:
+        self.scores = scores
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        scores = np.array(self.scores(X), dtype=np.float64)
+        own = scores[:, code].copy()
+        scores[:, code] = -np.inf
+        return np.asarray(own - scores.max(axis=1))
+
+
+class Labels:
+    """Labels alone: +1 where the class is predicted, -1 elsewhere."""
+
+    def __init__(self, predict: Callable[[np.ndarray], Any], classes: np.ndarray) -> None:
+        self.predict, self.classes = predict, classes
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return np.where(np.asarray(self.predict(X)) == self.classes[code], 1.0, -1.0)
 
 
 class HighestScore:
@@ -60,6 +89,7 @@ class MostVotes:
     def __init__(self, duels: list[ClosedForm], n_classes: int) -> None:
         self.duels, self.n_classes = duels, n_classes
         self._place = {pair: place for place, pair in enumerate(combinations(range(n_classes), 2))}
+        self._known: dict[int, tuple[np.ndarray, ...]] = {}
 
     def _values(self, X: np.ndarray) -> np.ndarray:
         """Decision values of all duels, (n, K (K - 1) / 2)."""
@@ -69,25 +99,34 @@ class MostVotes:
         """Where the duel of i against j stands, and the sign that makes positive a vote for i."""
         return (self._place[i, j], 1.0) if i < j else (self._place[j, i], -1.0)
 
+    def _contests(self, code: int) -> tuple[np.ndarray, ...]:
+        """For every rival, in rows: the duels that count, their signs and weights, and the weight that decides."""
+        if code not in self._known:
+            places, signs, weights, decisive = [], [], [], []
+            classes = range(self.n_classes)
+            for rival in (k for k in classes if k != code):
+                duels = [self._duel(code, k) for k in classes if k != code]
+                duels += [self._duel(k, rival) for k in classes if k not in (code, rival)]
+                places.append([place for place, _ in duels])
+                signs.append([sign for _, sign in duels])
+                weights.append([2 if k == rival else 1 for k in classes if k != code] + [1] * (self.n_classes - 2))
+                # The first class wins a tie: a later rival has to be ahead by one more vote.
+                decisive.append(self.n_classes - 1 - (rival > code))
+            self._known[code] = (np.array(places), np.array(signs), np.array(weights), np.array(decisive))
+        return self._known[code]
+
     def _deciding(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Margins, and the duel and sign each of them comes from."""
-        values, n = self._values(X), np.arange(len(X))
-        margins, places, signs = np.full(len(X), np.inf), np.zeros(len(X), dtype=int), np.ones(len(X))
-        classes = range(self.n_classes)
-        for rival in (k for k in classes if k != code):
-            duels = [self._duel(code, k) for k in classes if k != code]
-            weights = np.array([2 if k == rival else 1 for k in classes if k != code] + [1] * (self.n_classes - 2))
-            duels += [self._duel(k, rival) for k in classes if k not in (code, rival)]
-            place, sign = np.array([p for p, _ in duels]), np.array([s for _, s in duels])
-            ahead = values[:, place] * sign
-            order = np.argsort(-ahead, axis=1, kind="stable")
-            # The first class wins a tie: a later rival has to be ahead by one more vote.
-            passed = np.cumsum(weights[order], axis=1) > self.n_classes - 1 - (rival > code)
-            chosen = order[n, passed.argmax(axis=1)]
-            lower = ahead[n, chosen] < margins
-            margins = np.where(lower, ahead[n, chosen], margins)
-            places, signs = np.where(lower, place[chosen], places), np.where(lower, sign[chosen], signs)
-        return margins, places, signs
+        places, signs, weights, decisive = self._contests(code)
+        ahead = self._values(X)[:, places] * signs
+        order = np.argsort(-ahead, axis=2, kind="stable")
+        rivals, n = np.arange(len(places)), np.arange(len(X))
+        passed = np.cumsum(weights[rivals[:, None], order], axis=2) > decisive[:, None]
+        chosen = np.take_along_axis(order, passed.argmax(axis=2)[:, :, None], axis=2)
+        margins = np.take_along_axis(ahead, chosen, axis=2)[:, :, 0]
+        rival = margins.argmin(axis=1)
+        duel = chosen[n, rival, 0]
+        return margins[n, rival], places[rival, duel], signs[rival, duel]
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
         return self._deciding(X, code)[0]
@@ -126,7 +165,7 @@ class KernelVotes(MostVotes):
 class Behind:
     """Many classes behind differentiable preprocessing."""
 
-    def __init__(self, chain: Any, forms: ClassMargins) -> None:
+    def __init__(self, chain: Any, forms: SmoothMargins) -> None:
         self.chain, self.forms = chain, forms
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
@@ -155,6 +194,12 @@ class OneClass:
     def scores(self, X: np.ndarray) -> np.ndarray:
         return self.forms.margins(X, self.code)
 
+
+class SmoothClass(OneClass):
+    """The same with gradients."""
+
+    forms: SmoothMargins
+
     def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.forms.margins_and_gradients(X, self.code)
 
@@ -164,10 +209,19 @@ class ManyClasses:
 
     def __init__(self, forms: ClassMargins, classes: np.ndarray) -> None:
         self.forms, self.classes_ = forms, np.asarray(classes)
+        self.labels_only = isinstance(forms, Labels)
+        self.smooth = callable(getattr(forms, "margins_and_gradients", None))
 
     def against(self, code: int) -> OneClass:
         """The binary target of one class, numbered as in ``classes_``."""
-        return OneClass(self.forms, code)
+        return (SmoothClass if self.smooth else OneClass)(self.forms, code)
+
+    def margins(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Margins of every row's own class."""
+        margins = np.empty(len(X))
+        for code in np.unique(codes):
+            margins[codes == code] = self.forms.margins(X[codes == code], int(code))
+        return margins
 
     def codes(self, y: Any, name: str) -> np.ndarray:
         """Labels as their numbers in ``classes_``."""

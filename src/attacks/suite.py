@@ -18,7 +18,7 @@ from .problem import Observer, shared
 from .result import AttackResult, capped
 from .targets import as_target
 from .threat import Threat
-from .validation import check_epsilon, check_labels, check_norm, check_points
+from .validation import check_epsilon, check_labels, check_norm, check_points, labels_to_leave
 from .zoo import ZOO
 
 
@@ -130,6 +130,7 @@ class Suite:
         epsilons: float | Sequence[float] | None = None,
         observer: Observer | None = None,
         reference: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
     ) -> Any:
         """Attack every row of X with every attack; arguments and result as for a single attack."""
         members, own = self.members(), self.threat()
@@ -139,15 +140,20 @@ class Suite:
         for i, (name, attack) in enumerate(members.items()):
             watch = shared(observer, i, len(members))
             if attack.bounded:
-                several = attack(model, X, y, wanted, watch, reference)
+                several = attack(model, X, y, wanted, watch, reference, targets)
             else:
-                nearest, clean = attack(model, X, y, None, watch, reference), check_points(X, attack.dtype, attack.box)
+                nearest = attack(model, X, y, None, watch, reference, targets)
+                clean = check_points(X, attack.dtype, attack.box)
                 several = [capped(nearest, clean, threat) for threat in threats]
             for results, result in zip(found, several):
                 results[name] = result
         target = as_target(model)
-        many = isinstance(target, ManyClasses)  # whose scores are margins of y
-        signs = np.ones(len(X)) if many else check_labels(y, len(X), getattr(target, "classes_", None))
+        if isinstance(target, ManyClasses):
+            # Their scores are margins of y, to be lowered, or of the target, to be raised.
+            signs = np.full(len(X), 1 if targets is None else -1)
+        else:
+            classes = getattr(target, "classes_", None)
+            signs = check_labels(labels_to_leave(y, targets, len(X), classes), len(X), classes)
         merged = [worst_case(results, signs, threat) for results, threat in zip(found, threats)]
         return merged[0] if epsilons is None or np.isscalar(epsilons) else merged
 

@@ -24,7 +24,18 @@ from .closed_forms import (
     RBFForm,
     SigmoidForm,
 )
-from .multiclass import Behind, ClassMargins, HighestScore, KernelVotes, ManyClasses, MostVotes, linear_forms
+from .multiclass import (
+    Behind,
+    ClassMargins,
+    Highest,
+    HighestScore,
+    KernelVotes,
+    Labels,
+    ManyClasses,
+    MostVotes,
+    SmoothMargins,
+    linear_forms,
+)
 
 ROWS_PER_QUERY = 4096
 
@@ -110,7 +121,8 @@ def as_target(model: Any, classes: Any = None) -> Any:
     linear classifiers, Pipelines of scalers, PCA and selectors that end in one of them, and searches over those get
     closed-form gradients, with two classes or more (one-vs-one as libsvm votes, one-vs-rest, multinomial). Anything
     else with ``scores`` or ``decision_function``, and any function of X, can be attacked by the black-box attacks only;
-    what has ``predict`` alone, by the attack that needs no more than labels.
+    what has ``predict`` alone (or votes that its ``decision_function`` does not tell), by the attack that needs no more
+    than labels.
 
     `classes` are what the labels of the model's own ``classes_`` are called in y, in their order.
     """
@@ -121,10 +133,7 @@ def as_target(model: Any, classes: Any = None) -> Any:
     own = getattr(model, "classes_", None)
     classes = own if classes is None else np.asarray(classes)
     if classes is not None and len(classes) > 2:
-        forms = class_margins(model)
-        if forms is None:
-            raise ValueError(f"model {type(model).__name__} must be a binary classifier, got {len(classes)} classes")
-        return ManyClasses(forms, classes)
+        return ManyClasses(class_margins(model) or _seen_from_outside(model, np.asarray(own)), classes)
     if classes is not None and len(classes) != 2:
         raise ValueError(f"model must have two classes or more, got {len(classes)}")
     if callable(getattr(model, "scores", None)):
@@ -152,7 +161,7 @@ def as_target(model: Any, classes: Any = None) -> Any:
 
 def has_gradients(target: Any) -> bool:
     """Whether white-box attacks apply."""
-    return isinstance(target, ManyClasses) or callable(getattr(target, "scores_and_gradients", None))
+    return target.smooth if isinstance(target, ManyClasses) else callable(getattr(target, "scores_and_gradients", None))
 
 
 KERNEL_FORMS = {"rbf": RBFForm, "poly": PolynomialForm, "sigmoid": SigmoidForm}
@@ -176,7 +185,21 @@ def closed_form(model: Any) -> Any:
     return None
 
 
-def class_margins(model: Any) -> ClassMargins | None:
+def _seen_from_outside(model: Any, classes: np.ndarray) -> ClassMargins:
+    """Margins of a classifier of many classes from its answers alone."""
+    final = model
+    while hasattr(final, "best_estimator_") or isinstance(final, Pipeline):
+        final = final.best_estimator_ if hasattr(final, "best_estimator_") else final.steps[-1][1]
+    # libsvm names the class with the most votes, which need not be the one of the highest decision value.
+    votes = isinstance(final, (SVC, NuSVC)) and not final.break_ties
+    if callable(getattr(model, "decision_function", None)) and not votes:
+        return Highest(model.decision_function)
+    if callable(getattr(model, "predict", None)):
+        return Labels(model.predict, classes)
+    raise ValueError(f"model {type(model).__name__} of {len(classes)} classes must have decision_function or predict")
+
+
+def class_margins(model: Any) -> SmoothMargins | None:
     """Margins per class of a fitted classifier of many, or None when its derivatives are not known."""
     if not isinstance(model, BaseEstimator):
         return None

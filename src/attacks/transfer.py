@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,22 +73,37 @@ class Transfer:
     ) -> Any:
         """Attack the surrogate and score the examples on `model`; arguments and result as for a single attack."""
         victim = as_target(model)
-        if isinstance(victim, ManyClasses):
-            raise ValueError(f"model must have two classes for a transfer attack, got {len(victim.classes_)}")
         points = check_points(X, self.attack.dtype, self.attack.box)
-        signs = check_labels(y, len(points), getattr(victim, "classes_", None))
-        clean = check_scores(victim.scores(points), len(points))
+        if isinstance(victim, ManyClasses):
+            codes, signs = victim.codes(y, "y"), np.ones(len(points), dtype=int)
+
+            def scores(rows: np.ndarray) -> np.ndarray:
+                return check_scores(victim.margins(rows, codes), len(rows))
+
+        else:
+            signs = check_labels(y, len(points), getattr(victim, "classes_", None))
+
+            def scores(rows: np.ndarray) -> np.ndarray:
+                return check_scores(victim.scores(rows), len(rows))
+
+        clean = scores(points)
         made = self.attack(self.surrogate, X, y, epsilons, observer, reference)
         if isinstance(made, list):
-            return [self._judge(victim, one, points, signs, clean) for one in made]
-        return self._judge(victim, made, points, signs, clean)
+            return [self._judge(scores, one, points, signs, clean) for one in made]
+        return self._judge(scores, made, points, signs, clean)
 
     def _judge(
-        self, victim: Any, made: AttackResult, X: np.ndarray, signs: np.ndarray, clean: np.ndarray
+        self,
+        victim: Callable[[np.ndarray], np.ndarray],
+        made: AttackResult,
+        X: np.ndarray,
+        signs: np.ndarray,
+        clean: np.ndarray,
     ) -> AttackResult:
+        """The examples as the victim sees them; `victim` gives their scores."""
         already = misclassified(clean, signs)
         examples = np.where(already[:, None], X, made.examples)
-        scores = check_scores(victim.scores(examples), len(examples))
+        scores = victim(examples)
         l2, linf = distortions(examples, X)
         history = {"surrogate_robust_accuracy": made.robust_accuracy}
         return replace(

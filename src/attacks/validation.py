@@ -88,18 +88,26 @@ def check_points(X: Any, dtype: str, box: tuple[Any, Any], name: str = "X") -> n
     return points
 
 
-def check_labels(y: Any, n: int, classes: np.ndarray | None) -> np.ndarray:
+def check_labels(y: Any, n: int, classes: np.ndarray | None, name: str = "y") -> np.ndarray:
     """Signs of the labels: +1 for ``classes[1]``, -1 for ``classes[0]``."""
     labels = np.asarray(y)
     if labels.shape != (n,):
-        raise ValueError(f"y must have shape ({n},) to match X, got shape {labels.shape}")
+        raise ValueError(f"{name} must have shape ({n},) to match X, got shape {labels.shape}")
     known = np.array([-1, 1]) if classes is None else np.asarray(classes)
     positive, negative = labels == known[1], labels == known[0]
     strangers = ~(positive | negative)
     if np.any(strangers):
         what = "-1 or +1" if classes is None else f"one of the model's classes {known.tolist()}"
-        raise ValueError(f"y must be {what}, got {np.unique(labels[strangers])[:5].tolist()}")
+        raise ValueError(f"{name} must be {what}, got {np.unique(labels[strangers])[:5].tolist()}")
     return np.where(positive, 1, -1)
+
+
+def labels_to_leave(y: Any, targets: Any, n: int, classes: np.ndarray | None) -> Any:
+    """What the rows are to be moved away from: y, or of two classes the one that is not the target."""
+    if targets is None:
+        return y
+    known = np.array([-1, 1]) if classes is None else np.asarray(classes)
+    return known[np.where(check_labels(targets, n, classes, "targets") > 0, 0, 1)]
 
 
 def check_scores(scores: Any, n: int) -> np.ndarray:

@@ -8,7 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC
 
-from attacks import APGD, FGSM, PGD, ZOO, Auto, CarliniWagner, Constraints, MinNorm, NoAttack, Square, Suite
+from attacks import (
+    APGD,
+    FGSM,
+    PGD,
+    ZOO,
+    Auto,
+    CarliniWagner,
+    Constraints,
+    HopSkipJump,
+    MinNorm,
+    NoAttack,
+    Square,
+    Suite,
+)
 
 BOX = ([-3.0, -3.0, 0.0, 0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 10.0, 10.0, 1.0, 1.0, 1.0])
 GROUP = [4, 5, 6]
@@ -22,6 +35,7 @@ ATTACKS = {
     "auto": Auto(epsilon=1.5),
     "auto_l2": Auto(epsilon=2.5, norm="l2"),
     "cw": CarliniWagner(steps=20),
+    "hop_skip_jump": HopSkipJump(max_queries=400),
     "zoo": ZOO(max_queries=2_000, steps=20),
     "min_norm": MinNorm(gradients=40),
     "min_norm_linf": MinNorm(norm="linf", gradients=40),

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC, NuSVC
-from sklearn.tree import DecisionTreeClassifier
 
-from attacks import FGSM, PGD, ZOO, Auto, CarliniWagner, MinNorm, Suite, as_target
+from attacks import FGSM, PGD, ZOO, Auto, CarliniWagner, HopSkipJump, MinNorm, Suite, Transfer, as_target
 from oracles_attacks import finite_differences
 
 MAKERS = {
@@ -97,6 +97,26 @@ def test_a_targeted_attack_reaches_its_target(name, fitted, digits):
     assert np.median(free.distortion_l2) <= np.median(result.distortion_l2)
 
 
+@pytest.mark.parametrize(
+    ("name", "norm", "epsilons"), [("svc_rbf", "linf", (0.15, 0.08)), ("one_vs_rest", "l2", (0.8, 0.4))]
+)
+def test_auto_is_not_weaker_than_steps_towards_every_class_in_turn(name, norm, epsilons, fitted, digits):
+    """A margin of votes has a valley for every rival; steps from the clean point find the nearest alone."""
+    model, X, y = fitted(name), digits[2][:6], digits[3][:6]
+    results = Auto(norm=norm)(model, X, y, epsilons=epsilons)
+    for epsilon, result in zip(epsilons, results):
+        np.testing.assert_array_equal(result.success, model.predict(result.examples) != y)
+        assert result.distortion(norm).max() <= epsilon
+        assert sum(result.history["broken_by"].values()) == result.found.sum()
+        towards = np.zeros(len(y), dtype=bool)
+        for label in model.classes_:
+            aimed = PGD(epsilon=epsilon, norm=norm, steps=20)(model, X, y, targets=np.full(len(y), label))
+            towards |= aimed.success & (y != label)
+        assert (result.success | ~towards).all()
+    assert (results[0].success | ~results[1].success).all()
+    assert (results[0].gradient_evaluations >= results[1].gradient_evaluations).all()
+
+
 def test_of_two_classes_the_target_is_the_other_one(digits):
     rows = np.isin(digits[1], ["one", "two"])
     model = SVC(gamma=0.1).fit(digits[0][rows], digits[1][rows])
@@ -107,11 +127,64 @@ def test_of_two_classes_the_target_is_the_other_one(digits):
     )
 
 
-def test_what_has_no_margins_and_labels_nobody_knows_are_refused_in_one_line(fitted, digits):
+def test_a_suite_and_of_two_classes_too_reaches_its_targets(fitted, digits):
+    model, X, y = fitted("svc_rbf"), *digits[2:]
+    suite = Suite([PGD(epsilon=0.3), MinNorm(gradients=30)])
+    targets = np.where(y == "zero", "three", "zero")
+    result = suite(model, X, y, reference=digits[0], targets=targets)
+    np.testing.assert_array_equal(result.success, model.predict(result.examples) == targets)
+    assert result.success.any()
+    np.testing.assert_array_equal(result.success, np.any([one.success for one in result.results.values()], axis=0))
+    rows = np.isin(digits[1], ["one", "two"])
+    binary = SVC(gamma=0.1).fit(digits[0][rows], digits[1][rows])
+    X, y = digits[0][rows][:20], digits[1][rows][:20]
+    targets = np.where(y == "one", "two", "one")
+    free, aimed = (suite(binary, X, y, **k) for k in ({}, {"targets": targets}))
+    np.testing.assert_array_equal(free.examples, aimed.examples)
+    with pytest.raises(ValueError, match="targets must be one of the model's classes"):
+        PGD()(binary, X, y, targets=np.full(20, "zero"))
+
+
+def test_many_classes_are_attacked_by_their_labels_alone(digits):
     X, y = digits[2:]
-    tree = DecisionTreeClassifier(random_state=0).fit(*digits[:2])
-    with pytest.raises(ValueError, match="model DecisionTreeClassifier must be a binary classifier, got 5 classes"):
-        PGD()(tree, X, y)
+    forest = RandomForestClassifier(20, random_state=0).fit(*digits[:2])
+    result = HopSkipJump(max_queries=600)(forest, X, y, reference=digits[0])
+    np.testing.assert_array_equal(result.success, forest.predict(result.examples) != y)
+    assert result.success.all()
+    targets = np.where(y == "zero", "three", "zero")
+    aimed = HopSkipJump(max_queries=600)(forest, X, y, reference=digits[0], targets=targets)
+    np.testing.assert_array_equal(aimed.success, forest.predict(aimed.examples) == targets)
+    assert aimed.success.all()
+    for attack in (PGD(), ZOO()):
+        with pytest.raises(ValueError, match="model RandomForestClassifier gives labels only"):
+            attack(forest, X, y)
+
+
+def test_many_classes_are_attacked_by_their_scores_where_these_name_the_class(digits):
+    X, y = digits[2][:6], digits[3][:6]
+    model = SVC(C=4.0, gamma=0.1, break_ties=True).fit(*digits[:2])
+    result = ZOO(max_queries=3_000, steps=10)(model, X, y, reference=digits[0])
+    np.testing.assert_array_equal(result.success, model.predict(result.examples) != y)
+    assert result.success.all()
+    with pytest.raises(ValueError, match="model SVC gives scores only, but PGD needs gradients"):
+        PGD()(model, X, y)
+    # By votes the class is not the one of the highest decision value: only the labels can be relied on.
+    voting = SVC(C=4.0, kernel=lambda a, b: a @ b.T).fit(*digits[:2])
+    with pytest.raises(ValueError, match="model SVC gives labels only"):
+        ZOO()(voting, X, y)
+
+
+def test_examples_against_one_classifier_of_many_are_judged_on_another(fitted, digits):
+    X, y = digits[2:]
+    victim = fitted("linear_svc")
+    result = Transfer(PGD(epsilon=0.3), fitted("svc_rbf"))(victim, X, y)
+    np.testing.assert_array_equal(result.success, victim.predict(result.examples) != y)
+    np.testing.assert_array_equal(result.already_misclassified, victim.predict(X) != y)
+    assert result.found.any()
+
+
+def test_labels_nobody_knows_are_refused_in_one_line(fitted, digits):
+    X, y = digits[2:]
     with pytest.raises(ValueError, match="y must be one of the model's classes"):
         PGD()(fitted("svc_rbf"), X, np.full(len(y), "nine"))
     with pytest.raises(ValueError, match="targets must be one of the model's classes"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -356,16 +356,17 @@ class DroppingPGD(PGD):
         return moved_to(result, model, X, y, np.where(dropped[:, None], X, result.examples))
 
 
+def honest(attack: PGD, **settings: Any) -> PGD:
+    """PGD itself with the settings of a broken one."""
+    return PGD(**{field.name: getattr(attack, field.name) for field in fields(PGD)} | settings)
+
+
 @dataclass(frozen=True)
 class ShyPGD(PGD):
     """Keeps to 80 % of its radius."""
 
     def __call__(self, model, X, y, **kwargs):
-        result = replace(self, epsilon=0.8 * self.epsilon).attack_as_pgd(model, X, y)
-        return replace(result, threat=self.threat())
-
-    def attack_as_pgd(self, model, X, y):
-        return PGD.__call__(self, model, X, y)
+        return replace(honest(self, epsilon=0.8 * self.epsilon)(model, X, y), threat=self.threat())
 
 
 @dataclass(frozen=True)
@@ -373,7 +374,7 @@ class EarlyPGD(PGD):
     """Stops after two short steps and keeps no record of its progress."""
 
     def __call__(self, model, X, y, **kwargs):
-        result = PGD(epsilon=self.epsilon, norm=self.norm, steps=2, step_size=self.epsilon / 5)(model, X, y)
+        result = honest(self, steps=2, step_size=self.epsilon / 5)(model, X, y)
         return replace(result, history={})
 
 
@@ -402,3 +403,31 @@ class DetouringCarliniWagner(CarliniWagner):
             over = model.predict((X + middle[:, None] * (aims - X)).astype(X.dtype)) != y
             near, far = np.where(over, near, middle), np.where(over, middle, far)
         return moved_to(result, model, X, y, np.where(right[:, None], X + far[:, None] * (aims - X), X))
+
+
+def put_back(result: AttackResult, X: np.ndarray, rows: np.ndarray) -> AttackResult:
+    """The same result with some rows left at their clean points, whatever the number of classes."""
+    return replace(
+        result,
+        examples=np.where(rows[:, None], X, result.examples),
+        scores=np.where(rows, result.clean_scores, result.scores),
+        success=np.where(rows, result.already_misclassified, result.success),
+        distortion_l2=np.where(rows, 0.0, result.distortion_l2),
+        distortion_linf=np.where(rows, 0.0, result.distortion_linf),
+    )
+
+
+@dataclass(frozen=True)
+class PickyPGD(PGD):
+    """Attacks every second row."""
+
+    def __call__(self, model, X, y, **kwargs):
+        return put_back(honest(self)(model, X, y, **kwargs), X, np.arange(len(y)) % 2 == 0)
+
+
+@dataclass(frozen=True)
+class TrespassingPGD(PGD):
+    """Changes what it must not."""
+
+    def __call__(self, model, X, y, **kwargs):
+        return honest(self, constraints=None)(model, X, y)

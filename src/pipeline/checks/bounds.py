@@ -11,7 +11,7 @@ from pipeline.checks.registry import Check, failed, of_attack, passed, skipped, 
 
 @of_attack("03_ball_and_box", general=True, among=lambda context: context.results)
 def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
-    """Every example lies in the pixel box and in the ball, and is as far from its clean point as the result says."""
+    """Every example lies in box, ball and limits, and is as far from its clean point as the result says."""
     result = part.result
     low, high = part.threat.box
     # In torch, whose threads take a third of the time. NaN and infinity carry through to the distances.
@@ -28,6 +28,10 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
         problems.append(f"pixels lie {outside:.3g} outside [{np.min(low):g}, {np.max(high):g}]")
     if not claimed <= 1e-5 * max(1.0, float(l2.max(initial=0.0))):
         problems.append(f"distortions are misstated by up to {claimed:.3g}")
+    if context.constraints is not None:
+        evidence["beyond_limits"] = beyond = _beyond_limits(context, part)
+        if beyond > 1e-6:
+            problems.append(f"features change by {beyond:.3g} more than the attacker's limits allow")
     if part.bounded and part in context.parts:
         reached = float((linf if part.threat.norm == "linf" else l2).max(initial=0.0))
         evidence |= {f"largest_{part.threat.norm}": reached, "epsilon": part.threat.epsilon}
@@ -38,6 +42,13 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
     if problems:
         return failed(f"{part.name}: " + ", ".join(problems), **evidence)
     return passed("all examples lie in the ball and the box", **evidence)
+
+
+def _beyond_limits(context: CheckContext, part: Part) -> float:
+    """How far an example leaves what ``dataset.mutable``, ``dataset.monotone`` and radii per feature allow, at most."""
+    examples = np.asarray(part.result.examples, dtype=np.float64)
+    low, high = context.limits(part, np.arange(len(examples)))
+    return float(max((low - examples).max(), (examples - high).max(), 0.0))
 
 
 @of_attack("08_zero_epsilon", general=True)

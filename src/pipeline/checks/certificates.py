@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.checks.context import CheckContext, ModelContext, evenly
 from pipeline.checks.registry import Check, failed, of_model, of_run, passed, skipped
-from pipeline.stages.build import attack_constraints
+from pipeline.checks.strength import broken_by
 
 
 @of_run("16_certificate", general=True)
@@ -44,12 +44,11 @@ def _search(context: CheckContext, rows: np.ndarray) -> int:
     from attacks import PGD
 
     threat = context.verdicts.threat if context.verdicts is not None else None
-    limited = attack_constraints(context.cfg, context.data) is not None
-    if threat is None or len(rows) == 0 or context.data.n_classes > 2 or limited or context.sample_gradients is None:
+    if threat is None or len(rows) == 0 or not context.has_gradients:
         return 0
     rows = rows[np.argsort(context.margins[rows], kind="stable")[:16]]
     attack = PGD(epsilon=threat.epsilon, norm=threat.norm, box=threat.box, steps=20)
-    return int(attack(context.model, context.X[rows], context.y[rows]).success.sum())
+    return int(broken_by(attack, context, rows).sum())
 
 
 @of_model("16_certificate")

@@ -197,10 +197,54 @@ class CheckContext(ModelContext):
         """Their labels."""
         return self.data.y_test[self.attacked.rows]
 
+    @property
+    def many(self) -> bool:
+        """Whether there are more than two classes: what attacks call scores are then margins of the label."""
+        return self.data.n_classes > 2
+
     @cached_property
     def signs(self) -> np.ndarray:
         """Their labels as -1 and +1: a margin is sign · score."""
-        return np.where(self.y == self.model.classes_[1], 1.0, -1.0)
+        return np.ones(len(self.y)) if self.many else np.where(self.y == self.model.classes_[1], 1.0, -1.0)
+
+    def margins_of(self, points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Margins of labels at points, (k,): negative where another class is predicted."""
+        points = np.ascontiguousarray(points, dtype=self.data.X_test.dtype)
+        if self.many:
+            return np.asarray(self.target.margins(points, self.target.codes(labels, "y")))
+        return np.asarray(np.where(labels == self.model.classes_[1], 1.0, -1.0) * np.asarray(self.model.scores(points)))
+
+    def slopes_at(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Gradients of the margins of some attacked rows at points that stand for them, (k, d)."""
+        points = np.ascontiguousarray(points, dtype=self.X.dtype)
+        if not self.many:
+            found = np.asarray(self.target.scores_and_gradients(points)[1], dtype=np.float64)
+            return np.asarray(self.signs[rows][:, None] * found)
+        slopes, codes = np.empty(points.shape), self.target.codes(self.y[rows], "y")
+        for code in np.unique(codes):
+            slopes[codes == code] = self.target.against(int(code)).scores_and_gradients(points[codes == code])[1]
+        return slopes
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether the model gives any."""
+        from attacks.targets import has_gradients
+
+        return has_gradients(self.target)
+
+    @cached_property
+    def constraints(self) -> Any:
+        """What limits the attacker beyond ball and box, or None."""
+        from pipeline.stages.build import attack_constraints
+
+        return attack_constraints(self.cfg, self.data)
+
+    def limits(self, part: Part, rows: np.ndarray) -> tuple[Any, Any]:
+        """Smallest and largest values that an attacker may give the features of these rows."""
+        if self.constraints is None:
+            return part.threat.box
+        lower, upper = self.constraints.region(self.X[rows], part.threat.box)
+        return lower, upper
 
     @cached_property
     def margins(self) -> np.ndarray:
@@ -223,10 +267,9 @@ class CheckContext(ModelContext):
 
     @cached_property
     def training_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Some training rows, (m, d), and their signs, (m,)."""
+        """Some training rows, (m, d), and their labels, (m,)."""
         rows = evenly(np.arange(len(self.data.X_train)), 256)
-        signs = np.where(self.data.y_train[rows] == self.model.classes_[1], 1.0, -1.0)
-        return np.asarray(self.data.X_train[rows], dtype=np.float64), signs
+        return np.asarray(self.data.X_train[rows], dtype=np.float64), self.data.y_train[rows]
 
     @cached_property
     def plain_model(self) -> Any:

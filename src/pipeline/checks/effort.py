@@ -11,7 +11,7 @@ _ROWS = 64
 _SEARCH_ROWS = 16
 
 
-@of_attack("06_more_effort", "full", direct=True)
+@of_attack("06_more_effort", "full", direct=True, general=True)
 def more_effort_never_helps_the_defender(context: CheckContext, part: Part) -> Check:
     """Twice the steps, and more restarts: accuracy must not rise."""
     settings = [
@@ -44,6 +44,7 @@ def more_effort_never_helps_the_defender(context: CheckContext, part: Part) -> C
     among=lambda context: [part for part in context.parts if part.bounded],
     otherwise="no attack of this run has an epsilon",
     direct=True,
+    general=True,
 )
 def accuracy_falls_with_epsilon(context: CheckContext, part: Part) -> Check:
     """Separate runs with half, once, twice and four times ε: robust accuracy must not rise."""
@@ -62,7 +63,7 @@ def accuracy_falls_with_epsilon(context: CheckContext, part: Part) -> Check:
     return passed("robust accuracy does not rise with epsilon", **evidence)
 
 
-@of_run("09_unbounded", "full", direct=True)
+@of_run("09_unbounded", "full", direct=True, general="classes")
 def unbounded_attack_reaches_zero(context: CheckContext) -> Check:
     """Without a bound every point can be moved into the other class."""
     from attacks import CarliniWagner
@@ -82,7 +83,7 @@ def unbounded_attack_reaches_zero(context: CheckContext) -> Check:
     return passed("an unbounded attack reaches 0 %", accuracy=accuracies)
 
 
-@of_attack("22_positive_control", "full", direct=True)
+@of_attack("22_positive_control", "full", direct=True, general="classes")
 def attack_breaks_an_undefended_model(context: CheckContext, part: Part) -> Check:
     """The same attack, on a plain SVC: at its own ε, then at larger ones, it must at least halve the accuracy."""
     plain = context.plain_model

@@ -49,7 +49,7 @@ def gradient_equals_finite_differences(context: ModelContext) -> Check:
     return replace(answer, evidence=evidence)
 
 
-@of_run("01_gradient")
+@of_run("01_gradient", general="limits")
 def gradient_is_true_where_the_attack_went(context: CheckContext) -> Check:
     """The same at some of the run's examples."""
     if not callable(getattr(context.target, "scores_and_gradients", None)):
@@ -215,14 +215,13 @@ def _equal_up_to_rounding(scores: np.ndarray, others: np.ndarray) -> bool:
     return bool(np.abs(scores - others).max(initial=0.0) <= 1e-4 * (float(np.abs(scores).max(initial=0.0)) or 1.0))
 
 
-@of_run("02_deterministic")
+@of_run("02_deterministic", general=True)
 def the_attack_saw_the_same_scores(context: CheckContext) -> Check:
     """Scores of attacked points are what the attack was told."""
     rows = context.spread(16)
-    scores = np.asarray(context.model.scores(context.X[rows]))
-    told = context.attacked.result.clean_scores[rows]
-    apart = float(np.abs(scores - told).max(initial=0.0))
-    if not _equal_up_to_rounding(scores, told):
+    margins, told = context.margins_of(context.X[rows], context.y[rows]), context.margins[rows]
+    apart = float(np.abs(margins - told).max(initial=0.0))
+    if not _equal_up_to_rounding(margins, told):
         return failed("the scores the attack saw are not the model's", largest_difference_to_attack=apart)
     return passed("the attack saw the model's scores", largest_difference_to_attack=apart)
 
@@ -265,7 +264,7 @@ def _vanished(gradients: np.ndarray) -> np.ndarray:
     return np.logical_not(np.asarray(gradients).any(axis=1))
 
 
-@of_run("13_zero_gradients")
+@of_run("13_zero_gradients", general=True)
 def the_attack_had_slopes_to_follow(context: CheckContext) -> Check:
     """The same of the gradients that the attack met on its way, where it counts them."""
     during = {
@@ -286,7 +285,7 @@ def the_attack_had_slopes_to_follow(context: CheckContext) -> Check:
     return passed("no gradient is 0", **evidence)
 
 
-@of_attack("14_budget")
+@of_attack("14_budget", general=True)
 def descent_has_come_to_rest(context: CheckContext, part: Part) -> Check:
     """A loss still falling at the last step means that the attack's budget was too small."""
     gain = part.result.history.get("last_step_gain")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pipeline.checks.context import CheckContext, ModelContext, NotApplicable, Part
-from pipeline.stages.build import attack_constraints
 
 LEVELS = ("off", "cheap", "full")
 
@@ -77,17 +76,17 @@ class Registered:
     direct: bool = False
     module: str = __package__
     """Where it was written; a user's own are asked only in runs that name their module."""
-    general: frozenset[str] = frozenset()
-    """Which of its questions, ``of_model`` and ``of_run``, need neither two classes nor an attacker without limits."""
+    general: frozenset[tuple[str, str]] = frozenset()
+    """What its questions, ``of_model`` and ``of_run``, do not ask for: two classes, an attacker without limits."""
 
     def ask(self, kind: str, context: Any) -> Check:
         """One of the two questions, or why it says nothing about these data."""
         data = context.data
-        limited = kind == "of_run" and attack_constraints(context.cfg, data) is not None
-        if kind not in self.general and data.n_classes > 2:
+        limited = kind == "of_run" and context.constraints is not None
+        if (kind, "classes") not in self.general and data.n_classes > 2:
             return Check(self.id, "skipped", f"it looks at the one score of two classes; there are {data.n_classes}")
-        if kind not in self.general and limited:
-            reason = "it compares with attacks that heed no limits of single features (dataset.mutable, raw units)"
+        if (kind, "limits") not in self.general and limited:
+            reason = "it expects an attacker without limits of single features (dataset.mutable, raw units)"
             return Check(self.id, "skipped", reason)
         return _ask(self.id, getattr(self, kind), context)
 
@@ -95,23 +94,25 @@ class Registered:
 _known: dict[str, Registered] = {}
 
 
-def _register(id: str, level: str, kind: str, question: Any, general: bool = False, **more: Any) -> Any:
+def _register(id: str, level: str, kind: str, question: Any, general: bool | str = False, **more: Any) -> Any:
     more = {"module": question.__module__} | more
     known = _known.get(id, Registered(id, level))
-    everywhere = known.general | ({kind} if general else set())
+    names = ("classes", "limits") if general is True else (general,) if general else ()
+    everywhere = known.general | {(kind, name) for name in names}
     _known[id] = replace(known, level=level, general=everywhere, **{kind: question}, **more)
     return question
 
 
-def of_model(id: str, level: str = "cheap", *, general: bool = False) -> Callable[[Any], Any]:
+def of_model(id: str, level: str = "cheap", *, general: bool | str = False) -> Callable[[Any], Any]:
     """Register what a check asks of a model; one id may have a question of a model and one of a run.
 
-    ``general``, here and below: it makes sense for any number of classes and for an attacker with limits.
+    ``general``, here and below: it makes sense for any number of classes and for an attacker with limits; or for one of
+    these alone, ``"classes"`` or ``"limits"``.
     """
     return lambda question: _register(id, level, "of_model", question, general)
 
 
-def of_run(id: str, level: str = "cheap", *, direct: bool = False, general: bool = False) -> Callable[[Any], Any]:
+def of_run(id: str, level: str = "cheap", *, direct: bool = False, general: bool | str = False) -> Callable[[Any], Any]:
     """Register what a check asks of a run; ``full`` marks those that train or attack again at length."""
     return lambda question: _register(id, level, "of_run", question, general, direct=direct)
 
@@ -123,7 +124,7 @@ def of_attack(
     among: Callable[[CheckContext], list[Part]] = lambda context: context.parts,
     otherwise: str = "nothing was attacked: attack=none or radius 0",
     direct: bool = False,
-    general: bool = False,
+    general: bool | str = False,
 ) -> Callable[[Any], Any]:
     """Register what a check asks of every attack of a run (a suite has several) out of ``among``.
 

@@ -6,6 +6,7 @@ points standing, half of them with the smallest margins, say nearly as much as t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def no_example_is_repaired(context: CheckContext) -> Check:
     among=lambda context: [part for part in context.parts if part.iterates and part.white_box],
     otherwise="no attack of this run takes gradient steps inside a ball",
     direct=True,
+    general=True,
 )
 def pgd_is_not_weaker_than_fgsm(context: CheckContext, part: Part) -> Check:
     """Points that PGD leaves standing and FGSM, one step in the same ball, breaks."""
@@ -64,7 +66,7 @@ def pgd_is_not_weaker_than_fgsm(context: CheckContext, part: Part) -> Check:
     return judge("FGSM", broken, context)
 
 
-@of_run("10_white_box_below_black_box", direct=True)
+@of_run("10_white_box_below_black_box", direct=True, general="limits")
 def white_box_is_not_weaker_than_black_box(context: CheckContext) -> Check:
     """Points that gradients did not break and score queries alone do: a masked gradient."""
     white = [part for part in context.parts if part.white_box]
@@ -119,8 +121,7 @@ def _reached_by_gradients(context: CheckContext, rows: np.ndarray, cap: float) -
 
     if len(rows) == 0:
         return np.zeros(0, dtype=bool)
-    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=context.data.box)
-    found = search(context.model, context.X[rows], context.y[rows])
+    found = result_of(CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=context.data.box), context, rows)
     return np.asarray(found.success & (found.distortion_l2 <= cap))
 
 
@@ -128,6 +129,7 @@ def _reached_by_gradients(context: CheckContext, rows: np.ndarray, cap: float) -
     "11_noise",
     among=lambda context: [part for part in context.parts if part.white_box] or context.parts,
     direct=True,
+    general=True,
 )
 def noise_is_weaker_than_the_attack(context: CheckContext, part: Part) -> Check:
     """Random noise of the same size must not break what the attack could not."""
@@ -149,6 +151,7 @@ def noise_is_weaker_than_the_attack(context: CheckContext, part: Part) -> Check:
     among=lambda context: [part for part in context.parts if not part.bounded],
     otherwise="there is no minimum-norm attack in this run",
     direct=True,
+    general=True,
 )
 def minimum_norm_attacks_are_near(context: CheckContext, part: Part) -> Check:
     """Failures are reported, and points beyond the L2 cap are not broken within it by PGD-L2."""
@@ -164,7 +167,7 @@ def minimum_norm_attacks_are_near(context: CheckContext, part: Part) -> Check:
     return verdict
 
 
-@of_run("17_suite", direct=True)
+@of_run("17_suite", direct=True, general=True)
 def worst_case_is_the_worst(context: CheckContext) -> Check:
     """A point is broken by the suite exactly when one of its attacks breaks it."""
     result = context.attacked.result
@@ -206,7 +209,7 @@ def _broken_by_noise(context: CheckContext, part: Part, rows: np.ndarray, sizes:
     else:
         noise = rng.standard_normal(X.shape)
         noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    return wrong(context, np.clip(X + np.reshape(sizes, (-1, 1)) * noise, *part.threat.box), rows)
+    return wrong(context, np.clip(X + np.reshape(sizes, (-1, 1)) * noise, *context.limits(part, rows)), rows)
 
 
 def _broken_by_queries(context: CheckContext, part: Part, rows: np.ndarray, steps: int) -> np.ndarray:
@@ -232,16 +235,19 @@ def _broken_by_queries(context: CheckContext, part: Part, rows: np.ndarray, step
             length = np.linalg.norm(slope, axis=1, keepdims=True)
             delta = points - epsilon / steps * slope / np.where(length > 0, length, 1.0) - X
             points = X + delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
-        points = np.clip(points, *part.threat.box)
+        points = np.clip(points, *context.limits(part, rows))
         broken |= wrong(context, points, rows)
     return broken
 
 
 def broken_by(attack: Any, context: CheckContext, rows: np.ndarray) -> np.ndarray:
     """Which rows another attack breaks, (k,) bool."""
-    if len(rows) == 0:
-        return np.zeros(0, dtype=bool)
-    return np.asarray(attack(context.model, context.X[rows], context.y[rows]).success)
+    return np.asarray(result_of(attack, context, rows).success) if len(rows) else np.zeros(0, dtype=bool)
+
+
+def result_of(attack: Any, context: CheckContext, rows: np.ndarray) -> Any:
+    """What another attack finds for some rows under the limits of the run's own attacker."""
+    return replace(attack, constraints=context.constraints)(context.model, context.X[rows], context.y[rows])
 
 
 def _pgd_at(part: Part) -> Any:
@@ -254,6 +260,6 @@ def wrong(context: CheckContext, points: np.ndarray, rows: np.ndarray) -> np.nda
     """Which points the model puts into another class than their clean rows have, (k,) bool."""
     if len(rows) == 0:
         return np.zeros(0, dtype=bool)
-    if context.data.n_classes > 2:
+    if context.many:
         return np.asarray(context.model.predict(points.astype(context.X.dtype)) != context.y[rows])
     return (np.asarray(context.model.scores(points.astype(context.X.dtype))) > 0) != (context.signs[rows] > 0)

@@ -12,14 +12,14 @@ import numpy as np
 
 from pipeline.checks.context import CheckContext, Part
 from pipeline.checks.registry import Check, failed, of_attack, passed, warned
-from pipeline.checks.strength import broken_by, judge, wrong
+from pipeline.checks.strength import broken_by, judge, result_of, wrong
 
 _ROWS = 32
 # How far along the way to an example the model must still be right.
 _FRACTIONS = (0.5, 0.8, 0.9, 0.96, 0.98)
 
 
-@of_attack("23_units")
+@of_attack("23_units", general=True)
 def radius_fits_the_data(context: CheckContext, part: Part) -> Check:
     """A radius beyond the box, or a speck of the data's scale, is likely given in other units (0..255)."""
     sides = np.broadcast_to(np.subtract(*part.threat.box[::-1]), context.X.shape[1])
@@ -45,6 +45,7 @@ def radius_fits_the_data(context: CheckContext, part: Part) -> Check:
     among=lambda context: [part for part in context.parts if part.bounded],
     otherwise="no attack of this run has an epsilon",
     direct=True,
+    general=True,
 )
 def no_row_is_given_up(context: CheckContext, part: Part) -> Check:
     """From where the attack left the rows standing, the rest of the radius or one more step gains hardly anything.
@@ -90,41 +91,40 @@ def _as_lazy(measure: np.ndarray, looked: np.ndarray, idle: np.ndarray) -> int:
 
 def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How far the margin fell under the attack, and how much farther it falls by simple means inside the ball."""
-    X, signs = context.X[rows].astype(np.float64), context.signs[rows]
+    X, limits = context.X[rows].astype(np.float64), context.limits(part, rows)
     points = np.asarray(part.result.examples)[rows].astype(np.float64)
-    tries = [points, _stretched(part, X, points)]
+    tries = [points, _stretched(part, X, points, limits)]
     still = ~(points != X).any(axis=1)
     # A single step is not expected to take a second one; from where it began it must take the first.
     if part.white_box and (part.iterates or still.any()):
-        found = context.target.scores_and_gradients(points.astype(context.X.dtype))
-        slopes = signs[:, None] * np.asarray(found[1], dtype=np.float64)
+        slopes = context.slopes_at(points, rows)
         if part.threat.norm == "linf":
             steps = np.sign(slopes)
         else:
             steps = slopes / np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), 1e-300)
         if not part.iterates:
             steps[~still] = 0.0
-        tries += [_projected(part, X, points - size * part.threat.epsilon * steps) for size in (1.0, 0.25)]
-    scores = np.asarray(context.model.scores(np.concatenate(tries).astype(context.X.dtype)))
-    margins = signs * scores.reshape(len(tries), -1)
+        tries += [_projected(part, X, points - size * part.threat.epsilon * steps, limits) for size in (1.0, 0.25)]
+    labels = np.tile(context.y[rows], len(tries))
+    margins = context.margins_of(np.concatenate(tries), labels).reshape(len(tries), -1)
     return np.maximum(context.margins[rows] - margins[0], 0.0), margins[0] - margins.min(axis=0)
 
 
-def _projected(part: Part, X: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The points brought into the ball and the box."""
+def _projected(part: Part, X: np.ndarray, points: np.ndarray, limits: tuple[Any, Any]) -> np.ndarray:
+    """The points brought into the ball and the limits."""
     delta, epsilon = points - X, part.threat.epsilon
     if part.threat.norm == "linf":
         delta = np.clip(delta, -epsilon, epsilon)
     else:
         delta = delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
-    return np.clip(X + delta, *part.threat.box)
+    return np.clip(X + delta, *limits)
 
 
-def _stretched(part: Part, X: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The points pushed out to the ball's surface along their own directions, and into the box."""
+def _stretched(part: Part, X: np.ndarray, points: np.ndarray, limits: tuple[Any, Any]) -> np.ndarray:
+    """The points pushed out to the ball's surface along their own directions, and into the limits."""
     delta = points - X
     sizes = np.abs(delta).max(axis=1) if part.threat.norm == "linf" else np.linalg.norm(delta, axis=1)
-    return np.clip(X + delta * (part.threat.epsilon / np.where(sizes > 0, sizes, np.inf))[:, None], *part.threat.box)
+    return np.clip(X + delta * (part.threat.epsilon / np.where(sizes > 0, sizes, np.inf))[:, None], *limits)
 
 
 @of_attack(
@@ -132,6 +132,7 @@ def _stretched(part: Part, X: np.ndarray, points: np.ndarray) -> np.ndarray:
     among=lambda context: [part for part in context.parts if part.bounded],
     otherwise="no attack of this run has an epsilon",
     direct=True,
+    general=True,
 )
 def a_reference_breaks_no_more(context: CheckContext, part: Part) -> Check:
     """Random points left standing, attacked by the library's own PGD (or one step) and moved towards other data."""
@@ -143,7 +144,7 @@ def a_reference_breaks_no_more(context: CheckContext, part: Part) -> Check:
     if not (part.iterates or not part.white_box):
         return judge("FGSM", broken_by(FGSM(**threat), context, rows), context)
     broken = np.zeros(len(rows), dtype=bool)
-    if callable(getattr(context.target, "scores_and_gradients", None)):
+    if context.has_gradients:
         broken = broken_by(PGD(**threat, steps=20, random_start=True, random_state=1), context, rows)
     # No gradient is asked here: a score that hides its slope does not hide where the other class lies.
     broken |= _broken_by_data(context, part, rows)
@@ -157,18 +158,18 @@ def a_reference_breaks_no_more(context: CheckContext, part: Part) -> Check:
 def _broken_by_data(context: CheckContext, part: Part, rows: np.ndarray) -> np.ndarray:
     """Which rows a step within the ball towards the other class's mean or nearest training rows breaks, (k,) bool."""
     broken = np.zeros(len(rows), dtype=bool)
-    X, signs = context.X[rows].astype(np.float64), context.signs[rows]
+    X, y = context.X[rows].astype(np.float64), context.y[rows]
     others, labels = context.training_rows
-    for sign in (1.0, -1.0):
-        own = np.flatnonzero(signs == sign)
-        theirs, ours = others[labels == -sign], others[labels == sign]
+    for label in np.unique(y):
+        own = np.flatnonzero(y == label)
+        theirs, ours = others[labels != label], others[labels == label]
         if len(own) == 0 or len(theirs) == 0 or len(ours) == 0:
             continue
         distances = np.linalg.norm(X[own][:, None] - theirs[None], axis=2)
         nearest = np.argsort(distances, axis=1)[:, :3]
         aims = [theirs[nearest[:, k]] for k in range(nearest.shape[1])]
         aims.append(X[own] + 1e3 * np.sign(theirs.mean(axis=0) - ours.mean(axis=0)))
-        tries = [_projected(part, X[own], aim) for aim in aims]
+        tries = [_projected(part, X[own], aim, context.limits(part, rows[own])) for aim in aims]
         missed = wrong(context, np.concatenate(tries), np.tile(rows[own], len(tries)))
         broken[own] = missed.reshape(len(tries), -1).any(axis=0)
     return broken
@@ -179,6 +180,7 @@ def _broken_by_data(context: CheckContext, part: Part, rows: np.ndarray) -> np.n
     among=lambda context: [part for part in context.parts if not part.bounded],
     otherwise="there is no minimum-norm attack in this run",
     direct=True,
+    general=True,
 )
 def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     """Shortened examples of a minimum-norm attack are still correct, and a short search finds none much nearer."""
@@ -210,9 +212,8 @@ def _nearer(context: CheckContext, part: Part, rows: np.ndarray) -> float:
     """Median over rows of the distance that a short gradient search finds ÷ the distance of the run."""
     from attacks import CarliniWagner
 
-    if not callable(getattr(context.target, "scores_and_gradients", None)):
+    if not context.has_gradients:
         return 1.0
-    search = CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=part.threat.box)
-    found = search(context.model, context.X[rows], context.y[rows])
+    found = result_of(CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=part.threat.box), context, rows)
     distances = np.where(found.success, found.distortion_l2, np.inf)
     return float(np.median(distances / part.result.distortion_l2[rows]))
