@@ -1,6 +1,7 @@
 """The adversarially trained kernel SVM (Wu, Hu, Gu, AAAI 2021) as a scikit-learn classifier."""
 
 import warnings
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,8 +19,10 @@ from models.certificates.region import Box
 from models.column_grid import cross_validate_columns
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import Expansion, KernelSpace
-from models.grid import Axes, CrossValidation, FoldScores
+from models.fresh_examples import FreshExamples
+from models.grid import Axes, CrossValidation, FoldScores, cross_validate_fits
 from models.kernels import Kernel
+from models.threat_ball import Ball
 from models.training import (
     Columns,
     DivergenceWarning,
@@ -42,7 +45,8 @@ class AdvSVM(ExpansionClassifier):
 
     Minimises ½‖f‖² + (C·B/n) Σ_i [1 - y_i f(x_i) + ε'‖f‖]_+ over all n rows, in batches of B, with
     ε' = sqrt(2g(0) - 2g(ε)) for the kernel g(‖x - x'‖), without intercept. ``epsilon=0`` is the paper's Natural;
-    ``schedule="constant"`` its adv-SVM(C), ``"diminishing"`` (D).
+    ``schedule="constant"`` its adv-SVM(C), ``"diminishing"`` (D). With ``adversary="input"`` the perturbations are not
+    bounded in feature space but made: [1 - y_i f(x_i + δ_i)]_+ with δ_i found in the ball against the function so far.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ class AdvSVM(ExpansionClassifier):
     kernel : {"rbf", "laplacian"} or Kernel, default="rbf"
         An object of ``models.kernels`` sets its width.
     epsilon : float, default=8/255
-        L2 radius of the perturbations trained against, in units of X.
+        Radius of the perturbations trained against, in units of X: in L2, or in `norm` if they are made.
     C : float, default=1.0
         Weight of the hinge loss summed over a batch.
     step : float, default=0.125
@@ -69,6 +73,15 @@ class AdvSVM(ExpansionClassifier):
     averaging : {"none", "tail"}, default="none"
         f is the last iterate (the paper), or the mean of the last half of the iterates, which takes the noise out of a
         constant step.
+    adversary : {"rkhs", "input"}, default="rkhs"
+        The paper's term ε'‖f‖, or fresh adversarial examples: each batch is moved within `epsilon`, `norm` and `box`
+        before it is learned from (``models.fresh_examples``).
+    norm : {"linf", "l2"}, default="linf"
+        Of the perturbations that are made.
+    attack_steps : int, default=1
+        Gradients a batch is moved by; 1 is the fast gradient sign method.
+    box : (float, float) or None, default=None
+        Where moved rows stay; None is everywhere.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Arithmetic; "auto" follows the dtype of X at fit (float64 only for float64).
     random_state : int, RandomState or None, default=0
@@ -107,6 +120,10 @@ class AdvSVM(ExpansionClassifier):
         "passes": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "decay": [StrOptions({"literal", "proximal"})],
         "averaging": [StrOptions({"none", "tail"})],
+        "adversary": [StrOptions({"rkhs", "input"})],
+        "norm": [StrOptions({"linf", "l2"})],
+        "attack_steps": [Interval(Integral, 1, None, closed="left")],
+        "box": [tuple, list, None],
         "dtype": [StrOptions({"auto", "float32", "float64"})],
         "random_state": ["random_state"],
     }
@@ -123,6 +140,10 @@ class AdvSVM(ExpansionClassifier):
         passes: int | str = "auto",
         decay: str = "literal",
         averaging: str = "none",
+        adversary: str = "rkhs",
+        norm: str = "linf",
+        attack_steps: int = 1,
+        box: tuple[float, float] | None = None,
         dtype: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ):
@@ -136,6 +157,10 @@ class AdvSVM(ExpansionClassifier):
         self.passes = passes
         self.decay = decay
         self.averaging = averaging
+        self.adversary = adversary
+        self.norm = norm
+        self.attack_steps = attack_steps
+        self.box = box
         self.dtype = dtype
         self.random_state = random_state
 
@@ -167,7 +192,7 @@ class AdvSVM(ExpansionClassifier):
         columns = Columns(
             C=np.array([self.C]),
             step=np.array([self.step]),
-            penalty=np.array([kernel.penalty(self.epsilon, self.gamma_)]),
+            penalty=np.array([0.0 if self.adversary == "input" else kernel.penalty(self.epsilon, self.gamma_)]),
             diminishing=self.schedule == "diminishing",
             proximal=self.decay == "proximal",
         )
@@ -175,7 +200,7 @@ class AdvSVM(ExpansionClassifier):
         self.expansion_ = settings.begin(space, 1)
         record = train_columns(
             self.expansion_,
-            RowSource(X, space.dtype),
+            self._source(X, space.dtype, signs),
             signs,
             shuffled_batches(len(X), batch_size, passes, seed),
             columns,
@@ -195,6 +220,18 @@ class AdvSVM(ExpansionClassifier):
         self._report(bool(record.diverged[0]), bool(record.penalty_too_large[0]))
         self._certificate_quantity: float | None = None
         return self
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether training makes its own examples."""
+        return self.adversary == "input" and self.epsilon > 0
+
+    def _source(self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray) -> RowSource:
+        if not self.moves_rows:
+            return RowSource(X, dtype)
+        box = None if self.box is None else (float(self.box[0]), float(self.box[1]))
+        ball = Ball(self.norm, float(self.epsilon), box)
+        return FreshExamples(X, dtype, signs, self.expansion_, ball, self.attack_steps)
 
     def batching(self, n_rows: int) -> tuple[int, int]:
         """Rows per iteration and passes for that many rows, "auto" resolved."""
@@ -244,8 +281,17 @@ class AdvSVM(ExpansionClassifier):
         return np.concatenate([self.expansion_.staged_scores(part).numpy() for part in self._parts(X)], axis=1)
 
     def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
-        """Every setting of a grid on every fold, in one pass over the data; see ``models.grid_search``."""
-        return cross_validate_columns(self, X, y, axes, how)
+        """Every setting of a grid on every fold, in one pass over the data; see ``models.grid_search``.
+
+        Settings that move their rows move them differently and share nothing: a fit each, on one fold.
+        """
+        if self.adversary == "rkhs" or max(axes.get("epsilon", [self.epsilon])) == 0:
+            return cross_validate_columns(self, X, y, axes, how)
+        known = ["C", "step", "width_scale", "epsilon"]
+        known += ["n_features"] if hasattr(Expansion.of(self.expansion), "n_features") else []
+        scores = cross_validate_fits(self, X, y, axes, how, only=1, known=tuple(known))
+        note = f"Each setting makes its own examples: {len(scores.settings)} fits, on the first of {how.folds} folds."
+        return replace(scores, messages=[note])
 
     # -- certificates --------------------------------------------------------------------------------------------------
     def certified_radius(

@@ -36,6 +36,9 @@ class BatchView:
 class RowSource:
     """Rows of X by number, converted a window at a time: X may be a memory map of any real dtype."""
 
+    # Whether rows may be had before their batch's turn.
+    ahead = True
+
     def __init__(self, X: np.ndarray, dtype: torch.dtype):
         self.X = X
         self.dtype = dtype

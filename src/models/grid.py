@@ -102,11 +102,11 @@ class CrossValidation:
             numbers[held_out] = number
         return numbers
 
-    def sample(self, numbers: np.ndarray, fold: int) -> np.ndarray:
-        """The rows of a fold that are certified or attacked."""
+    def sample(self, numbers: np.ndarray, fold: int, used: int | None = None) -> np.ndarray:
+        """The rows of a fold that are certified or attacked, if so many folds are used; all of them by default."""
         held_out = np.flatnonzero(numbers == fold)
         # Evenly spread: the first rows of data sorted by class would be of one class only.
-        return held_out[:: -(-len(held_out) // max(1, self.max_rows // self.folds))]
+        return held_out[:: -(-len(held_out) // max(1, self.max_rows // (used or self.folds)))]
 
     def begin(self, n_settings: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Room for accuracy and, if there is another metric, for that."""
@@ -272,10 +272,16 @@ def combinations(axes: Axes) -> list[dict[str, float]]:
 
 
 def cross_validate_fits(
-    model: Any, X: Any, y: Any, axes: Axes, how: CrossValidation, only: int | None = None
+    model: Any,
+    X: Any,
+    y: Any,
+    axes: Axes,
+    how: CrossValidation,
+    only: int | None = None,
+    known: tuple[str, ...] | None = None,
 ) -> FoldScores:
-    """One fit per setting and fold, or on the first `only` folds."""
-    settings = combinations(chosen_axes(axes, tuple(model.get_params())))
+    """One fit per setting and fold, or on the first `only` folds; `known` axes are those of the model by default."""
+    settings = combinations(chosen_axes(axes, known or tuple(model.get_params())))
     X, y = np.asarray(X), np.asarray(y)
     numbers = how.assign(np.unique(y, return_inverse=True)[1])
     folds = range(only or how.folds)
@@ -284,7 +290,7 @@ def cross_validate_fits(
     diverged = np.zeros(len(settings), dtype=bool)
     fits: dict[tuple[int, int], Any] = {}
     for fold in folds:
-        held_out, rows = numbers == fold, how.sample(numbers, fold)
+        held_out, rows = numbers == fold, how.sample(numbers, fold, len(folds))
         for place, setting in enumerate(settings):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DivergenceWarning)
@@ -301,7 +307,7 @@ def cross_validate_fits(
         robust[diverged] = 0.0
 
     def attack(place: int) -> np.ndarray:
-        samples = [how.sample(numbers, fold) for fold in folds]
+        samples = [how.sample(numbers, fold, len(folds)) for fold in folds]
         shares = [how.attacked_share(fits[place, f], X[rows], y[rows]) for f, rows in enumerate(samples)]
         return np.array(shares) * (not diverged[place])
 
@@ -340,7 +346,7 @@ def choose(
         )
     best_row = min((row for row in ranked if known[row]), key=preference)
     if one_se and robust is not None:
-        error = robust[best_row].std(ddof=1) / np.sqrt(how.folds)
+        error = standard_error(robust[best_row], how.max_rows)
         near = [row for row in ranked if known[row] and robust[row].mean() >= robust[best_row].mean() - error - 1e-12]
         # Of equally accurate ones the most robust: `near` is in that order.
         best_row = max(near, key=lambda row: round(accuracy[row], 12))
@@ -384,6 +390,13 @@ def with_settings(model: Any, settings: dict[str, float]) -> Any:
         kind = type(getattr(parts[home], name))
         model.set_params(**{home: replace(parts[home], **{name: kind(value)})})
     return model
+
+
+def standard_error(shares: np.ndarray, n_rows: int) -> float:
+    """Of the mean of shares by fold; of one fold's share, that of so many rows."""
+    if len(shares) > 1:
+        return float(shares.std(ddof=1) / np.sqrt(len(shares)))
+    return float(np.sqrt(shares[0] * (1 - shares[0]) / n_rows))
 
 
 def pareto_front(accuracy: np.ndarray, robust: np.ndarray) -> list[int]:

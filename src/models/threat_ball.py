@@ -72,6 +72,25 @@ class Ball:
         share = len(coords) / X.shape[1]
         return self.linear_loss(X[:, coords], slopes) / (share if self.norm == "linf" else share**0.5)
 
+    def descend(self, X: Tensor, slopes: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+        """Rows moved to where a margin is low, by steps of min(1, 2.5 / steps) radii from the rows themselves.
+
+        `slopes` gives y·∇f of points, shape (n, d). One step in L∞ goes to where a linear margin would be lowest.
+        """
+        fall, rise = self._room(X)
+        moved, length = torch.zeros_like(X), min(1.0, 2.5 / steps) * self.radius
+        for _ in range(steps):
+            slope = slopes(X + moved)
+            if self.norm == "linf":
+                moved = moved - length * slope.sign()
+            else:
+                # What cannot move any further takes no share of the step's length.
+                slope = slope * torch.where(slope > 0, moved > -fall, moved < rise)
+                moved = moved - length * slope / slope.norm(dim=1, keepdim=True).clamp_(min=1e-30)
+                moved = moved * (self.radius / moved.norm(dim=1, keepdim=True).clamp_(min=1e-30)).clamp_(max=1.0)
+            moved = torch.minimum(torch.maximum(moved, -fall), rise)
+        return X + moved
+
     def survivors(self, X: np.ndarray, margins_and_slopes: MarginsAndSlopes) -> np.ndarray:
         """Rows that projected gradient descent leaves right, shape (n,); a row is given up as soon as it is wrong.
 

@@ -188,8 +188,9 @@ def train_columns(
     total = len(batches)
     n_rows, used = int(max(rows.max() for rows in batches)) + 1, sum(map(len, batches))
     length = expansion.window_batches(n_rows, len(batches[0]), total, used > n_rows or keep_scores > 0)
+    length = length if source.ahead else 1
     # With one window the rows' scores are simply kept up to date to the end.
-    keep_all = keep_scores > 0 and length >= total
+    keep_all = keep_scores > 0 and length >= total and source.ahead
     loop = _Loop(columns, folds, total)
     watched = [expansion.track(BatchView(to_tensor(evaluation[0], source.dtype)), True)] if evaluation else []
     test_errors = np.empty(total) if evaluation else None

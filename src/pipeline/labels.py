@@ -16,6 +16,7 @@ MODELS = {
     "adv_linear_svm": "adv-linear-SVM",
     "adv_svm_d": "adv-SVM (D)",
     "adv_svm_c": "adv-SVM (C)",
+    "adv_svm_examples": "adv-SVM (examples)",
     "svc": "SVC",
     "dnn_natural": "DNN natural",
     "dnn_standard": "DNN standard",

@@ -188,6 +188,9 @@ class LiveExpansion(ABC):
     def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
         """How many consecutive batches are best trained on one view."""
 
+    def bring_up_to_date(self) -> None:  # noqa: B027
+        """Make ready to be scored in the midst of training."""
+
     def add_newest(self, view: BatchView, scores: Tensor, start: int) -> None:
         """scores[start:] ← decay · scores[start:] + newest term."""
         raise TypeError(f"{type(self).__name__} keeps no running scores")

@@ -82,10 +82,10 @@ class SupportVectorSum(LiveExpansion):
         return min(n_batches, _WINDOW)
 
     def track(self, view: BatchView, revisited: bool) -> ScoreTracker:
-        self._bring_up_to_date()
+        self.bring_up_to_date()
         return CachedKernelScores(self, view) if revisited and view.ids is not None else RunningScores(self, view)
 
-    def _bring_up_to_date(self) -> None:
+    def bring_up_to_date(self) -> None:
         """Bring the active set up to date, for the scores at the start of a window."""
         recent = slice(self._taken_in, None)
         if self.members[recent]:
@@ -98,7 +98,9 @@ class SupportVectorSum(LiveExpansion):
                 decays.prod(0),
             )
             self._taken_in = len(self.members)
-        self._live = (self._active.X, self._active.weights)
+            self._live = None
+        if self._live is None:
+            self._live = (self._active.X, self._active.weights)
 
     def add(self, batch: Batch, coefficients: Tensor) -> None:
         used = coefficients.ne(0).any(1)

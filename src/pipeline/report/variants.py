@@ -19,6 +19,8 @@ Items = tuple[tuple[str, str], ...]
 
 # Labels and what changes no number.
 _MODEL_LABELS = ("name", "_target_", "schedule", "epsilon", "expansion.cache_mb")
+# What a kernel machine makes its own examples with: of the row, so that it stands beside machines that make none.
+_EXAMPLES = ("adversary", "norm", "attack_steps")
 _ATTACK_LABELS = ("name", "_target_", "chunk_size")
 _EXPANSIONS = {
     "DoublyStochastic": "doubly stochastic features",
@@ -43,6 +45,7 @@ _ROW_REMARKS = (
     ("model.attacked_class", "positive", "attacker moves the {} class"),
     ("model.width_scale", "4.0", "width scale {}"),
 )
+_EXAMPLE_REMARKS = (("model.attack_steps", "1", "{} attack steps"),)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class RowKey:
-    """A model with its training radius (L2); ``other`` holds what else distinguishes models without an expansion."""
+    """A model with its training radius; ``other`` holds what else distinguishes models of one table."""
 
     model: str
     epsilon: float | None
@@ -130,7 +133,7 @@ def setup_of(run: TrackedRun) -> Setup:
     tune = _items(run, "tune.") if run.params.get("tune.enabled") == "True" else (("name", "none"),)
     kernel: Items = ()
     if _has_expansion(run):
-        kernel = tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
+        kernel = tuple(i for i in _items(run, "model.", (*_MODEL_LABELS, *_EXAMPLES)) if i[0] not in tuned)
     return Setup(run.dataset, run.digest, tune, kernel)
 
 
@@ -138,7 +141,11 @@ def row_of(run: TrackedRun) -> RowKey:
     """The model this run is about."""
     epsilon = run.params.get("model.epsilon")
     tuned = _tuned(run)
-    other = () if _has_expansion(run) else tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
+    other = tuple(i for i in _items(run, "model.", _MODEL_LABELS) if i[0] not in tuned)
+    if _has_expansion(run):
+        # Runs from before there were others bound their adversary in feature space, too.
+        makes_examples = run.params.get("model.adversary") == "input"
+        other = tuple(i for i in other if i[0] in _EXAMPLES) if makes_examples else ()
     return RowKey(run.model, None if epsilon is None else float(epsilon), other)
 
 
@@ -204,7 +211,7 @@ def row_label(run: TrackedRun) -> str:
     words = [model_name(key.model)]
     if not key.is_paper and key.epsilon is not None:
         words.append(f"ε = {key.epsilon:.4g}")
-    return ", ".join(words + _remarks(run.params, () if _has_expansion(run) else _ROW_REMARKS))
+    return ", ".join(words + _remarks(run.params, _EXAMPLE_REMARKS if _has_expansion(run) else _ROW_REMARKS))
 
 
 def _remarks(params: dict[str, str], table: tuple, skip: Sequence[str] = ()) -> list[str]:

@@ -34,13 +34,12 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
 
 def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
-    """An unfitted model for these data: what looks at pictures is told their shape and the box of their values."""
+    """An unfitted model for these data: what asks for them is told their shape and the box of their values."""
     from sklearn.base import BaseEstimator
 
     from models import FittedClassifier
 
-    of_data = {"box": data.box, "image_shape": data.image_shape} if takes(node, "image_shape") else {}
-    model = build(node, random_state=seed, **of_data)
+    model = build(node, random_state=seed, box=data.box, image_shape=data.image_shape)
     if not callable(getattr(model, "scores", None)) and isinstance(model, BaseEstimator):
         from models import SklearnModel
 
