@@ -34,12 +34,14 @@ def build(node: DictConfig, **overrides: Any) -> Any:
 
 
 def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
-    """An unfitted model for these data: what asks for them is told their shape and the box of their values."""
+    """An unfitted model for these data: what looks at pictures is told their shape, what makes examples their box."""
     from sklearn.base import BaseEstimator
 
     from models import FittedClassifier
 
-    model = build(node, random_state=seed, box=data.box, image_shape=data.image_shape)
+    # adv-linear-SVM has a box, too, and takes it from the training rows as its paper does.
+    of_data = {"box": data.box} if takes(node, "norm") else {}
+    model = build(node, random_state=seed, image_shape=data.image_shape, **of_data)
     if not callable(getattr(model, "scores", None)) and isinstance(model, BaseEstimator):
         from models import SklearnModel
 
