@@ -77,8 +77,8 @@ class AdvSVM(ExpansionClassifier):
         Of the perturbations that are made.
     attack_steps : int, default=1
         Gradients a batch is moved by; 1 is the fast gradient sign method.
-    box : (float, float) or None, default=None
-        Where moved rows stay; None is everywhere.
+    box : (low, high) or None, default=None
+        Where moved rows stay, numbers or arrays of shape (d,); None is everywhere.
     dtype : {"auto", "float32", "float64"}, default="auto"
         Arithmetic; "auto" follows the dtype of X at fit (float64 only for float64).
     random_state : int, RandomState or None, default=0
@@ -140,7 +140,7 @@ class AdvSVM(ExpansionClassifier):
         adversary: str = "rkhs",
         norm: str = "linf",
         attack_steps: int = 1,
-        box: tuple[float, float] | None = None,
+        box: tuple[Any, Any] | None = None,
         dtype: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ):
@@ -226,8 +226,7 @@ class AdvSVM(ExpansionClassifier):
     def _source(self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray) -> RowSource:
         if not self.moves_rows:
             return RowSource(X, dtype)
-        box = None if self.box is None else (float(self.box[0]), float(self.box[1]))
-        ball = Ball(self.norm, float(self.epsilon), box)
+        ball = Ball(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
         return FreshExamples(X, dtype, signs, self.expansion_, ball, self.attack_steps)
 
     def batching(self, n_rows: int) -> tuple[int, int]:
@@ -313,6 +312,7 @@ class AdvSVM(ExpansionClassifier):
             "kernel": Kernel.of(self.kernel).to_dict(),
             "expansion": Expansion.of(self.expansion).to_dict(),
             "random_state": space.seed,
+            "box": None if self.box is None else [np.asarray(side, dtype=np.float64).tolist() for side in self.box],
         }
         curve = {f"curve.{name}": values for name, values in self.curve_.items()}
         expansion = {f"expansion.{name}": values for name, values in self.expansion_.arrays().items()}

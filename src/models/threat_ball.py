@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,11 +30,12 @@ class Ball:
     norm : {"l2", "linf"}
     radius : float
     box : (low, high) or None
+        Numbers, or arrays of shape (d,).
     """
 
     norm: str = "l2"
     radius: float = 0.5
-    box: tuple[float, float] | None = None
+    box: tuple[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "linf"):
@@ -46,7 +48,7 @@ class Ball:
         if self.box is None:
             room = torch.full_like(X, self.radius)
             return room, room
-        low, high = self.box
+        low, high = (torch.as_tensor(side, dtype=X.dtype) for side in self.box)
         return (X - low).clamp(0.0, self.radius), (high - X).clamp(0.0, self.radius)
 
     def lengths(self, X: Tensor) -> np.ndarray:
@@ -70,7 +72,9 @@ class Ball:
     def sampled_loss(self, X: Tensor, slopes: Tensor, coords: Tensor) -> Tensor:
         """`linear_loss` estimated from the slopes of some coordinates, shape (n, c, len(coords))."""
         share = len(coords) / X.shape[1]
-        return self.linear_loss(X[:, coords], slopes) / (share if self.norm == "linf" else share**0.5)
+        sides = None if self.box is None else tuple(np.broadcast_to(side, X.shape[1])[coords] for side in self.box)
+        some = replace(self, box=sides)
+        return some.linear_loss(X[:, coords], slopes) / (share if self.norm == "linf" else share**0.5)
 
     def descend(self, X: Tensor, slopes: Callable[[Tensor], Tensor], steps: int) -> Tensor:
         """Rows moved to where a margin is low, by steps of min(1, 2.5 / steps) radii from the rows themselves.

@@ -103,6 +103,18 @@ def test_what_it_learned_from_lies_in_ball_and_box(expansion, kernel, monkeypatc
         assert np.mean(signs * np.concatenate(after) <= signs * before + 1e-12) > 0.95
 
 
+def test_a_box_of_its_own_for_every_feature(tmp_path):
+    X, y = problem()
+    low, high = np.zeros(5), np.array([1.0, 1.0, 1.0, 0.6, 1.0])
+    X = np.minimum(X, high)
+    model = machine(box=(low, high)).fit(X, y)
+    assert (model.expansion_.live()[0].numpy().max(0) <= high + 1e-12).all()
+    assert not np.array_equal(model.scores(X), machine().fit(X, y).scores(X))
+    np.testing.assert_array_equal(machine(box=(low, np.ones(5))).fit(X, y).scores(X), machine().fit(X, y).scores(X))
+    save(model, tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).scores(X), model.scores(X))
+
+
 @every_model
 def test_it_survives_saving_and_nothing_beats_its_certificate(expansion, tmp_path):
     X, y = problem()

@@ -102,6 +102,8 @@ def test_slopes_of_some_pixels_estimate_the_loss(norm, expansion):
     torch.testing.assert_close(some_scores, scores)
     torch.testing.assert_close(some, gradients[:, :, coords])
     exact, estimate = ball.linear_loss(points, gradients), ball.sampled_loss(points, some, coords)
+    sides = Ball(norm, 0.05, (np.zeros(600), np.ones(600)))
+    torch.testing.assert_close(sides.sampled_loss(points, some, coords), estimate)
     assert float((estimate / exact - 1).abs().max()) < 0.25
     assert float((estimate / exact - 1).mean().abs()) < 0.05
 

@@ -7,12 +7,14 @@ import pytest
 from sklearn.model_selection import StratifiedKFold
 
 from models import RBF, AdvLinearSVM, KernelSVC
+from pipeline.cache import StageStore
 from pipeline.data import load_dataset
 from pipeline.figures.of_runs import Front, front
+from pipeline.stages.build import build_model
 from pipeline.stages.experiment import Experiment
 from pipeline.stages.tune import Tune, tuning_threat
 from pipeline.tracking.record import _front
-from pipeline.validation import validate
+from pipeline.validation import fix_axes, validate
 
 SMALL = ("dataset.max_train=120", "tune=robust", "tune.folds=2", "tune.max_rows=40", "tune.C=[0.02,1]")
 
@@ -145,3 +147,22 @@ def test_what_the_rule_would_ignore_is_refused(composed, overrides, message):
     with pytest.raises(Exception, match=message) as refusal:
         validate(composed("tune=robust", *overrides))
     assert "\n" not in str(refusal.value)
+
+
+def test_examples_are_made_in_the_attacks_own_ball_and_box(composed, tmp_path):
+    """``model=adv_svm_examples``: norm and radius of the attack, the data's box, a grid of fits on one fold."""
+    results = {}
+    for attack in ("pgd", "pgd_l2"):
+        overrides = ["model=adv_svm_examples", f"attack={attack}", "tune=examples", "tune.width_scale=[4.0]"]
+        cfg = composed(*overrides, "tune.C=[0.5,2.0]", "tune.step=[1.0]", "checks=off", "evaluation.max_attacked=20")
+        fix_axes(cfg, overrides)
+        validate(cfg)
+        data = load_dataset(cfg.dataset)
+        results[attack] = Experiment.of(cfg, data.fingerprint).run(StageStore(tmp_path / "stages"), data)
+        model = results[attack].trained.model
+        assert (model.norm, model.epsilon) == (cfg.attack.norm, cfg.attack.epsilon)
+        assert tuple(model.box) == data.box
+        assert "2 fits, on the first of 5 folds" in results[attack].tuned.messages[0]
+    assert results["pgd"].trained.model.n_iter_ >= 100
+    # The linear machine's box is its own.
+    assert build_model(composed("model=adv_linear_svm").model, data, 0).box is None

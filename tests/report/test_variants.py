@@ -50,6 +50,16 @@ def test_linear_model_stands_in_every_table_of_its_data() -> None:
     assert all(section.row("adv_linear_svm") for section in sections)
 
 
+def test_a_machine_that_makes_examples_stands_beside_one_that_makes_none() -> None:
+    models = ("natural_exact", "adv_svm_examples", "adv_svm_examples model.attack_steps=3")
+    (section,) = sections_of(invented_run(*f"model={model}".split()) for model in models)
+    assert [row.label for row in section.rows] == [
+        "Natural",
+        "adv-SVM (examples)",
+        "adv-SVM (examples), 3 attack steps",
+    ]
+
+
 def test_what_the_grid_chose_does_not_split_runs_but_a_fixed_C_does() -> None:
     (section,) = sections_of(invented_run(f"seed={seed}", f"model.C={C}") for seed, C in ((0, 1.0), (1, 2.0)))
     assert len(section.rows) == 1
