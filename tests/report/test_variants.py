@@ -64,3 +64,13 @@ def test_what_the_grid_chose_does_not_split_runs_but_a_fixed_C_does() -> None:
     (section,) = sections_of(invented_run(f"seed={seed}", f"model.C={C}") for seed, C in ((0, 1.0), (1, 2.0)))
     assert len(section.rows) == 1
     assert len(sections_of(invented_run("tune=none", f"model.C={C}") for C in (1.0, 2.0))) == 2
+
+
+def test_a_width_that_the_grid_chose_is_no_remark() -> None:
+    chosen, given = invented_run("model=svc"), invented_run("model=svc", "model.width_scale=2.0")
+    chosen.params.update({"model.width_scale": "1.0", "chosen": "model.C,model.width_scale"})
+    (section,) = sections_of([chosen])
+    assert [row.label for row in section.rows] == ["SVC"]
+    given.params.update({"model.width_scale": "2.0", "chosen": "model.C"})
+    (section,) = sections_of([given])
+    assert [row.label for row in section.rows] == ["SVC, width scale 2.0"]

@@ -25,7 +25,7 @@ from pipeline.tracking.store import TrackingStore, open_store
 
 N_TEST, SIDE = 40, 28
 # Clean accuracy of the invented models and how many of 40 points each attack breaks.
-CLEAN = {"natural": 39, "adv_linear_svm": 37, "adv_svm_d": 38, "adv_svm_c": 38, "adv_svm_examples": 38}
+CLEAN = {"natural": 39, "adv_linear_svm": 37, "adv_svm_d": 38, "adv_svm_c": 38, "adv_svm_examples": 38, "svc": 38}
 BROKEN = {"none": 0, "fgsm": 4, "pgd": 8, "cw": 40, "zoo": 40, "pgd_l2": 6}
 
 

@@ -211,7 +211,8 @@ def row_label(run: TrackedRun) -> str:
     words = [model_name(key.model)]
     if not key.is_paper and key.epsilon is not None:
         words.append(f"ε = {key.epsilon:.4g}")
-    return ", ".join(words + _remarks(run.params, _EXAMPLE_REMARKS if _has_expansion(run) else _ROW_REMARKS))
+    table = _EXAMPLE_REMARKS if _has_expansion(run) else _ROW_REMARKS
+    return ", ".join(words + _remarks(run.params, table, skip=_tuned(run)))
 
 
 def _remarks(params: dict[str, str], table: tuple, skip: Sequence[str] = ()) -> list[str]:
