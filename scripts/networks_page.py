@@ -52,9 +52,9 @@ def collect(folder: str) -> dict[str, Any]:
             if name in run.params
         }
         cell.setdefault("settings", settings)
+        cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
+        cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
         if run.attack == "none":
-            cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
-            cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
             continue
         kind = "accuracy_at_l2_cap" if run.attack in ("cw", "zoo") else "attacked_accuracy"
         cell.setdefault(run.attack, {})[str(run.seed)] = round(100 * run.metrics[kind], 2)
