@@ -1,5 +1,6 @@
-"""The numbers, the tables and the figure of docs/reading.md's part about networks.
+"""Numbers, tables and figure of docs/reading.md's part about networks; scripts/networks_run.sh makes the runs.
 
+    python scripts/networks_page.py rate mnist_1v7    # a learning rate chosen on training rows → docs/networks.json
 python scripts/networks_page.py collect mlruns    # tracked runs of experiment=networks → docs/networks.json
 python scripts/networks_page.py draw              # docs/networks.json → docs/figures/networks.png
 python scripts/networks_page.py tables            # the tables in Markdown, to be pasted
@@ -37,6 +38,28 @@ NAMES = {
 }
 
 
+def rate(dataset: str) -> dict[str, Any]:
+    """FGSM-RS on 4,000 training rows, 8 epochs, judged by PGD on 1,000 others; the test rows are not looked at."""
+    import numpy as np
+
+    from attacks import PGD
+    from models import AdvNetwork
+    from pipeline.data import load_dataset, read_settings
+
+    data = load_dataset(read_settings(dataset))
+    order = np.random.default_rng(0).permutation(len(data.X_train))
+    fit, held = order[:4000], order[4000:5000]
+    X, y = data.X_train[held], data.y_train[held]
+    tried = []
+    for learning_rate in (0.02, 0.05, 0.1, 0.2):
+        model = AdvNetwork("fgsm_rs", learning_rate=learning_rate, epochs=8, image_shape=data.image_shape)
+        model.fit(data.X_train[fit], data.y_train[fit])
+        robust = float(PGD(epsilon=8 / 255, steps=10)(model, X, y).robust_accuracy)
+        clean = float(model.score(X, y))
+        tried.append({"learning_rate": learning_rate, "clean": round(100 * clean, 2), "pgd": round(100 * robust, 2)})
+    return {"tried": tried, "chosen": max(tried, key=lambda row: (row["pgd"], row["clean"]))["learning_rate"]}
+
+
 def collect(folder: str) -> dict[str, Any]:
     """Percentages and seconds by pair, model and attack, one value per seed; diverged trainings are not among them."""
     from pipeline.report.tracked import Reader
@@ -52,9 +75,9 @@ def collect(folder: str) -> dict[str, Any]:
             if name in run.params
         }
         cell.setdefault("settings", settings)
+        cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
+        cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
         if run.attack == "none":
-            cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
-            cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
             continue
         kind = "accuracy_at_l2_cap" if run.attack in ("cw", "zoo") else "attacked_accuracy"
         cell.setdefault(run.attack, {})[str(run.seed)] = round(100 * run.metrics[kind], 2)
@@ -102,10 +125,17 @@ def draw(stored: dict[str, Any], file: Path) -> None:
 
 
 def main(what: str, *arguments: str) -> None:
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    if what == "rate":
+        (dataset,) = arguments
+        rates = stored.setdefault("rates", {})
+        if dataset not in rates:
+            rates[dataset] = rate(dataset)
+        print(rates[dataset]["chosen"])
     if what == "collect":
-        kept = json.loads(STORED.read_text()) if STORED.exists() else {}
-        STORED.write_text(json.dumps(kept | collect(*arguments), indent=1, ensure_ascii=False) + "\n")
-    stored = json.loads(STORED.read_text())
+        stored |= collect(*arguments)
+    if what in ("rate", "collect"):
+        STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
     if what == "draw":
         draw(stored, DOCS / "figures" / "networks.png")
     if what == "tables":

@@ -333,9 +333,11 @@ def test_diverged_training_is_marked_and_keeps_finite_weights(digits):
         ({"epsilon": -1.0}, "epsilon"),
         ({"training": "madry"}, "training"),
         ({"norm": "l1"}, "norm"),
+        ({"device": "cuda"}, "finds no CUDA here"),
     ],
 )
-def test_bad_settings_are_named(settings, word, digits):
+def test_bad_settings_are_named(settings, word, digits, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     X, y, *_ = digits
     with pytest.raises(ValueError, match=word):
         AdvNetwork(**settings).fit(X, y)

@@ -38,6 +38,14 @@ def test_every_network_runs_and_passes_the_checks(run, training):
     assert len(results.evaluated.curves["test_error"]) == len(model.curve_["loss"])
 
 
+def test_a_training_with_a_loss_that_is_no_number_is_marked_in_one_line(run):
+    settings = ("model.learning_rate=1e18", "model.epochs=1", "tune=none", "checks=off", "evaluation.max_attacked=3")
+    results = run("model=dnn_fgsm_rs", *settings)
+    assert results.evaluated.metrics["diverged"] == 1
+    (line,) = results.trained.messages
+    assert line.startswith("training diverged with learning_rate=1e+18")
+
+
 def test_the_grid_of_a_network_is_over_learning_rate_and_epochs(run):
     tuned = run("model=dnn_natural", "tune.learning_rate=[1e-6,0.05]", "model.epochs=4", "checks=off").tuned
     assert tuned.best == {"learning_rate": 0.05, "epochs": 4}

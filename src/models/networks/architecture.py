@@ -51,7 +51,7 @@ class FirstConvolution(nn.Conv2d):
     """A 4 × 4 convolution of stride 2 and padding 1, computed as one of 2 × 2 and stride 1 on blocks of 2 × 2 pixels.
 
     The same weights and, up to rounding, the same values; but the gradient by a picture with one or three channels,
-    which adversarial training asks for in every step, takes a third of the time.
+    which adversarial training asks for in every step, takes less than a third of the time.
     """
 
     def forward(self, x: Tensor) -> Tensor:
