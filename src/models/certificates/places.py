@@ -34,6 +34,11 @@ class Place:
         """One region."""
         return cls(where.X[row], where.lower[row], where.upper[row], float(where.radius[row]))
 
+    def equals(self, other: "Place") -> bool:
+        """Whether both are the same."""
+        mine, theirs = (self.center, self.lower, self.upper), (other.center, other.lower, other.upper)
+        return self.radius == other.radius and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+
     def region(self) -> Region:
         """As a region of one row."""
         return Region(self.center[None], self.lower[None], self.upper[None], np.array([self.radius]))
