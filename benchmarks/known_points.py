@@ -1,4 +1,4 @@
-"""What is known of real models on real data: certified, broken or undecided, point by point, and an attempt to break it.
+"""What is known of real models on real data: certified, broken or undecided, and an attempt to break what is certified.
 
     python benchmarks/known_points.py FOLDER                    # everything; hours on two cores
     python benchmarks/known_points.py FOLDER 1v7_exact cifar    # names that begin so

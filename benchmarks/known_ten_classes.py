@@ -4,8 +4,8 @@
 
 SAVer (Ranzato and Zanella, SAS 2019; github.com/abstract-machine-learning/saver, C, GPL) is no part of this project:
 build it elsewhere and name its executable. It gets the same fitted machine, points and radii, in the same box [0, 1].
-C and gamma are the best of C = 1, 3, 10, 30 and gamma = 0.01, 0.02, 0.03 on 4,000 held-out training rows, fitted on 8,000
-others; of equals the smaller C. The fitted machine and every finished answer are kept in FOLDER.
+C and gamma are the best of C = 1, 3, 10, 30 and gamma = 0.01, 0.02, 0.03 on 4,000 held-out training rows, fitted on
+8,000 others; of equals the smaller C. The fitted machine and every finished answer are kept in FOLDER.
 """
 
 import argparse
