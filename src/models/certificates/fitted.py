@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from models.certificates.api import Contest, binary_contest, contest_of
 from models.certificates.differences import highest_score, pairs
-from models.certificates.gaussian import GaussianSum, float32_allowance
+from models.certificates.gaussian import GaussianSum
 from models.certificates.linear import LinearForm
 from models.certificates.scaling import Scaling
 from models.rounding import UNIT32, UNIT64, NoCertificate
@@ -123,17 +123,10 @@ def _support_vector_machine(model: Any, single: bool) -> Contest:
         )
     forms, slack = list(_machines(model)), 0.0
     if single:
-        forms, slack = [_in_float32(form) for form in forms], UNIT32
+        forms, slack = [form.in_float32() for form in forms], UNIT32
     if len(model.classes_) == 2:
         return binary_contest(model.classes_, forms[0], slack)
     return Contest(model.classes_, forms, pairs(len(model.classes_)), slack)
-
-
-def _in_float32(form: Any) -> Any:
-    if isinstance(form, LinearForm):
-        return replace(form, unit=UNIT32)
-    allowance = float32_allowance(form.weights, form.centers, form.gamma, form.squared_norm)
-    return replace(form, allowance=allowance + 2 * UNIT32 * abs(form.intercept))
 
 
 def _machines(model: Any) -> Iterator[Any]:
