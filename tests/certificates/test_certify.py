@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from attacks import PGD
 from models import AdvLinearSVM, AdvSVM, KernelSVC, certify
+from models.certificates import api
+from models.certificates.api import Contest, Quick
 from models.certificates.linear import LinearForm
 from models.certificates.region import lowest_linear, region
 
@@ -153,3 +155,43 @@ def test_progress_is_told_and_no_time_means_the_cheapest_bound(two_moons):
     certified = certify(model, X, y, 0.01, "linf", seconds=0, observer=lambda *a, **k: told.append((a, k)))
     assert told[-1][0] == ("certify", len(X), len(X))
     assert told[-1][1]["certified"] == certified.mean()
+
+
+class Clocked:
+    """A form whose cheap proof proves nothing and whose dear one takes a second of a clock."""
+
+    def __init__(self, clock, values, provable=True):
+        self.clock, self.values, self.provable = clock, values, provable
+
+    def quick(self, X, signs):
+        return Quick(signs * self.values[X[:, 0].astype(int)], lambda where: np.zeros(len(where), dtype=bool))
+
+    def prove(self, where, signs):
+        self.clock.append((int(where.X[0, 0]), self))
+        return np.full(len(where), self.provable)
+
+    @property
+    def stages(self):
+        return ((self.prove, 1),)
+
+
+def contest_on_a_clock(monkeypatch, hopeless=()):
+    """Four classes, five rows of the first, each with its own margins; row 0 has the smallest."""
+    clock = []
+    monkeypatch.setattr(api.time, "perf_counter", lambda: float(len(clock)))
+    forms = [Clocked(clock, np.arange(1.0, 6.0) * scale, scale not in hopeless) for scale in (3, 1, 2)]
+    contest = Contest(np.arange(4), forms, [[(0, 1.0), (1, 1.0), (2, 1.0)], [], [], []])
+    return contest, np.arange(5.0)[:, None], clock
+
+
+def test_short_of_time_whole_rows_are_certified_the_likeliest_first(monkeypatch):
+    contest, X, clock = contest_on_a_clock(monkeypatch)
+    proved = api._certified(contest, X, np.zeros(5, dtype=int), 0.1, "linf", None, seconds=6.5)
+    assert proved.tolist() == [False, False, False, True, True]
+    assert [form.values[0] for _, form in clock[:3]] == [1.0, 2.0, 3.0]
+
+
+def test_no_time_goes_into_rows_whose_nearest_rival_stays_open(monkeypatch):
+    contest, X, clock = contest_on_a_clock(monkeypatch, hopeless=(1,))
+    assert not api._certified(contest, X, np.zeros(5, dtype=int), 0.1, "linf", None, seconds=None).any()
+    assert len(clock) == 5

@@ -91,6 +91,20 @@ def test_pairwise_machines_are_those_of_scikit_learn(digits):
     np.testing.assert_allclose(form.quick(X[:50], np.ones(50)).margins, model.decision_function(X[:50]), atol=1e-9)
 
 
+class OtherSVC(SVC):
+    """As sklearnex has one: a subclass with the same attributes and arithmetic of its own."""
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_only_scikit_learns_own_svc_is_taken_to_score_float32_rows_in_float64(digits, kernel):
+    X, y = digits
+    for kind, single, allowed in ((SVC, True, False), (OtherSVC, False, False), (OtherSVC, True, True)):
+        contest = contest_of(kind(kernel=kernel).fit(X[:200], y[:200]), single)
+        assert (contest.slack > 0) == allowed
+        for form in contest.forms:
+            assert (form.allowance > 0 if kernel == "rbf" else form.unit > 1e-10) == allowed
+
+
 def test_raw_units_and_scaled_units_agree(digits):
     X, y = digits
     scaler = MinMaxScaler((0, 4)).fit(X)

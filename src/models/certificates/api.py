@@ -62,6 +62,10 @@ class Contest:
             return where
         return where.widened(self.slack * (np.abs(where.X) + np.maximum(-where.lower, where.upper)))
 
+    def is_batched(self, stage: int) -> bool:
+        """Whether a stage, counted from 1, takes several rows at once."""
+        return any(len(form.stages) >= stage and form.stages[stage - 1][1] > 1 for form in self.forms)
+
     def numbers(self, y: Any) -> np.ndarray:
         """Places of the labels in `classes`."""
         y = np.asarray(y).ravel()
@@ -170,6 +174,8 @@ class _Run:
         self.until = np.inf if seconds is None else time.perf_counter() + seconds
         rivals = max(len(duels) for duels in contest.duels)
         self.open = np.ones((n_rows, rivals), dtype=bool)
+        self.margins = np.full((n_rows, rivals), np.inf)
+        self.tried = np.zeros((n_rows, rivals), dtype=int)  # how many of a duel's stages
         self.lost = np.zeros(n_rows, dtype=bool)
         self._said = 0.0
 
@@ -186,7 +192,9 @@ class _Run:
         return ~self.lost & ~self.open.any(1)
 
     def stage(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
-        """One proof for all open duels of these rows."""
+        """One proof for the open duels of these rows: the cheap ones many rows at once, the others row by row."""
+        if number and not self.contest.is_batched(number):
+            return self._one_by_one(number, rows, where, labels)
         for label in np.unique(labels):
             mine = np.flatnonzero(labels == label)
             for place, (form_number, sign) in enumerate(self.contest.duels[label]):
@@ -204,10 +212,35 @@ class _Run:
                         proved = prove(where.take(part), signs)
                     else:
                         margins, proves = form.quick(where.X[part], signs)
+                        self.margins[rows[part], place] = margins
                         self.lost[rows[part]] |= ~(margins > 0)
                         proved = proves(where.take(part))
                     self.open[rows[part], place] = ~proved
+                    self.tried[rows[part], place] = number
                     self.report()
+
+    def _one_by_one(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
+        """The proofs up to this one for one row after another, the likeliest first.
+
+        A row counts only with all its duels, so the one against the nearest rival comes first: while that one is open
+        the others can wait, and time is spent on whole rows.
+        """
+        nearest = np.where(self.open[rows], self.margins[rows], np.inf).min(1)
+        for place in np.argsort(-nearest):
+            row = rows[place]
+            duels = self.contest.duels[labels[place]]
+            for rival in np.argsort(self.margins[row])[: len(duels)]:
+                form_number, sign = duels[rival]
+                stages = self.contest.forms[form_number].stages
+                while self.open[row, rival] and self.tried[row, rival] < min(number, len(stages)):
+                    if self.late:
+                        return
+                    prove, _ = stages[self.tried[row, rival]]
+                    self.open[row, rival] = not prove(where.take([place]), np.array([sign]))[0]
+                    self.tried[row, rival] += 1
+                if self.open[row, rival]:
+                    break
+            self.report()
 
     def report(self, final: bool = False) -> None:
         now = time.perf_counter()

@@ -166,20 +166,20 @@ class CosineSum:
         if not constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
             return False
         weights, mass = sign * weights, np.abs(weights)
-        below, above = place.reaches(self._directions)
-        bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), below, above)
-        matrix = np.zeros((len(gradient), len(gradient)), order="F")
-        for upward in (True, False):
-            rows = np.flatnonzero(bends > 0 if upward else bends < 0)
-            if len(rows):
-                scaled = frequencies[rows] * np.sqrt(np.abs(bends[rows]))[:, None]
-                matrix = blas.dsyrk(1.0 if upward else -1.0, scaled.T, beta=1.0, c=matrix, lower=1, overwrite_c=1)
-        return positive_on(place, cell, constant, gradient, matrix)
+        bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), *self._reaches(place))
+        return positive_on(place, cell, constant, gradient, _weighted_products(frequencies, bends))
+
+    def _angles(self, place: Place) -> np.ndarray:
+        frequencies, _, phases, _ = self._features
+        return frequencies @ place.center + phases
+
+    def _reaches(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
+        return place.reaches(self._directions)
 
     def _expanded(self, place: Place, sign: float, demand: float) -> tuple[np.ndarray, float, np.ndarray]:
         """Angles at the centre, sign·f - demand there less what rounding may hide, all told, and its gradient."""
-        frequencies, lengths, phases, weights = self._features
-        angles = frequencies @ place.center + phases
+        frequencies, lengths, _, weights = self._features
+        angles = self._angles(place)
         mass, d, radius = np.abs(weights), len(place.center), place.radius
         # Angles and products are off by d units, sums by K; of order n in δ, Σ|w|(‖ω‖ρ)^n enters.
         reach = radius + float(np.linalg.norm(place.center))
@@ -219,3 +219,17 @@ class CosineSum:
             below = self._quartic.minorant(place, constant, gradient, hessian, cubic, float(off))
             proved[row] = positive_on(place, bool(cells[row]), *below)
         return proved
+
+
+def _weighted_products(frequencies: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Σ_k factors_k ω_k ω_kᵀ, shape (d, d), at least its lower triangle."""
+    if frequencies.shape[1] <= MANY:
+        # Copying the frequencies costs more than the half of the product that symmetry saves.
+        return (frequencies * factors[:, None]).T @ frequencies
+    matrix = np.zeros((frequencies.shape[1],) * 2, order="F")
+    for up in (1.0, -1.0):
+        rows = np.flatnonzero(up * factors > 0)
+        if len(rows):
+            scaled = frequencies[rows] * np.sqrt(np.abs(factors[rows]))[:, None]
+            matrix = blas.dsyrk(up, scaled.T, beta=1.0, c=matrix, lower=1, overwrite_c=1)
+    return matrix

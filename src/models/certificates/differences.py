@@ -11,10 +11,14 @@ from torch import Tensor
 
 from models.certificates.api import Contest, Prove
 from models.certificates.cosines import CosineSum
-from models.certificates.places import Directions
+from models.certificates.definite import curvature_bound
+from models.certificates.places import Directions, Place
 from models.certificates.scaling import same_scaling
 from models.expansions.random_features import RandomFeatureSum
 from models.rounding import UNIT64
+
+# Multiplications that the curvature of a difference may take.
+_WORTH = 2**28
 
 
 def highest_score(classes: np.ndarray, forms: Sequence[Any], slack: float = 0.0) -> Contest:
@@ -52,6 +56,7 @@ class FeatureBank:
 
     def __init__(self, first: RandomFeatureSum, numbers: list[int]):
         self.first, self.numbers = first, numbers
+        self._last: tuple[Place, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
 
     @classmethod
     def of(cls, forms: Sequence[Any]) -> "FeatureBank | None":
@@ -82,6 +87,16 @@ class FeatureBank:
     def directions(self) -> Directions:
         return Directions.of(self.features[0])
 
+    def seen_from(self, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Angles at the centre and reaches below and above, three arrays of shape (m,).
+
+        The last answer is kept: the duels of one row are asked one after the other.
+        """
+        if self._last is None or not place.equals(self._last[0]):
+            frequencies, _, phases = self.features
+            self._last = place, (frequencies @ place.center + phases, *place.reaches(self.directions))
+        return self._last[1]
+
 
 class CosineDifference(CosineSum):
     """The difference of two random-feature machines with the same features.
@@ -91,9 +106,14 @@ class CosineDifference(CosineSum):
 
     def __init__(self, one: CosineSum, other: CosineSum, bank: FeatureBank):
         self.expansion: Any = _Difference(one.expansion, other.expansion, bank.numbers)
-        self.curvature, self.single, self.bank = one.curvature + other.curvature, one.single, bank
+        self.single, self.bank = one.single, bank
         self.mass, self.first, self.second = one.mass + other.mass, one.first + other.first, one.second + other.second
         self.n_terms = one.n_terms + other.n_terms
+        self.curvature = one.curvature + other.curvature
+        if self.n_terms * one.expansion.space.dimension**2 <= _WORTH:
+            frequencies, _, _, weights = self._features
+            # What the two share cancels: on the digits three fifths of the sum.
+            self.curvature = min(self.curvature, curvature_bound(frequencies, weights) * (1 + 8 * UNIT64))
 
     @property
     def stages(self) -> tuple[tuple[Prove, int], ...]:
@@ -105,9 +125,11 @@ class CosineDifference(CosineSum):
         weights = np.concatenate([weights[:, 0].numpy() for _, weights in self.expansion.live_blocks()])
         return *self.bank.features, weights
 
-    @cached_property
-    def _directions(self) -> Directions:
-        return self.bank.directions
+    def _angles(self, place: Place) -> np.ndarray:
+        return self.bank.seen_from(place)[0]
+
+    def _reaches(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
+        return self.bank.seen_from(place)[1:]
 
 
 class _Difference:

@@ -36,7 +36,7 @@ def contest_of_fitted(model: Any, single: bool = False) -> Contest:
     if isinstance(model, OneVsRestClassifier):
         return _one_vs_rest(model, single)
     if isinstance(model, (SVC, NuSVC)):
-        return _support_vector_machine(model)
+        return _support_vector_machine(model, single)
     if isinstance(model, LinearClassifierMixin):
         return _linear(model, single)
     raise NoCertificate(
@@ -112,17 +112,21 @@ def _one_vs_rest(model: OneVsRestClassifier, single: bool) -> Contest:
     return highest_score(model.classes_, forms, max(contest.slack for contest in contests))
 
 
-def _support_vector_machine(model: Any) -> Contest:
+def _support_vector_machine(model: Any, single: bool) -> Contest:
     check_is_fitted(model)
+    # scikit-learn's own converts every row to float64; a faster one (sklearnex) scores float32 rows in float32.
+    single = single and not type(model).__module__.startswith("sklearn.")
     if model.kernel not in ("rbf", "linear"):
         shown = model.kernel if isinstance(model.kernel, str) else "callable"
         raise NoCertificate(
             f"no certificate is known for the {shown} kernel of {type(model).__name__}: use rbf or linear"
         )
-    forms = list(_machines(model))
+    forms, slack = list(_machines(model)), 0.0
+    if single:
+        forms, slack = [form.in_float32() for form in forms], UNIT32
     if len(model.classes_) == 2:
-        return binary_contest(model.classes_, forms[0])
-    return Contest(model.classes_, forms, pairs(len(model.classes_)))
+        return binary_contest(model.classes_, forms[0], slack)
+    return Contest(model.classes_, forms, pairs(len(model.classes_)), slack)
 
 
 def _machines(model: Any) -> Iterator[Any]:

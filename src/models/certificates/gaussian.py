@@ -12,7 +12,7 @@ from models.certificates.places import about_midpoint, is_cell
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
 from models.kernels import RBF
-from models.rounding import UNIT64, Sum
+from models.rounding import UNIT32, UNIT64, Sum
 
 _ROUND = 64 * UNIT64
 # Terms whose Gram matrix is worth forming anew for every point: 128 MiB.
@@ -59,6 +59,11 @@ class GaussianSum:
         form = cls(vectors.double().numpy(), coefficients[:, 0].numpy(), gamma, offset)
         allowance = RBF().float32_allowance(form._terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
         return replace(form, allowance=allowance)
+
+    def in_float32(self) -> "GaussianSum":
+        """The same function, scored in float32."""
+        allowance = RBF().float32_allowance(self._terms, self.gamma, float(np.sqrt(self.squared_norm)))
+        return replace(self, allowance=allowance + 2 * UNIT32 * abs(self.intercept))
 
     def minus(self, other: Any) -> "GaussianSum | None":
         """The difference as a form of its own; None if it is not one."""

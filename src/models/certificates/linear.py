@@ -8,7 +8,7 @@ import numpy as np
 from models.certificates.api import Prove, Quick
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
-from models.rounding import UNIT64
+from models.rounding import UNIT32, UNIT64
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class LinearForm:
         constant, unit = abs(self.intercept) + abs(other.intercept), max(self.unit, other.unit)
         weights, intercept = self.weights - other.weights, self.intercept - other.intercept
         return LinearForm(weights, intercept, unit, mass, constant, scaling=self.scaling)
+
+    def in_float32(self) -> "LinearForm":
+        """The same function, scored in float32."""
+        return replace(self, unit=UNIT32)
 
     def behind(self, scaling: Scaling) -> "LinearForm":
         """The same machine, fed with scaled features."""

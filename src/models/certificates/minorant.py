@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from models.certificates.gaussian import GaussianSum
-from models.certificates.places import Directions, Place, about_midpoint, is_cell, positive_on
+from models.certificates.places import Place, about_midpoint, is_cell, positive_on
 from models.certificates.region import Region, lowest_linear
 from models.rounding import UNIT64
 
@@ -99,23 +99,24 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
     `mix` says where the shift is between the centroids of the negative (0) and of the positive terms (1).
     """
     gamma = form.gamma
-    V = form.centers - form.scaled(place.center)
+    m, d = form.centers.shape
+    # The intercept is a term at the centre itself, whose exponent has u = gamma‖δ‖² on top.
+    E = np.zeros((m + 1, d))
+    V = np.subtract(form.centers, form.scaled(place.center), out=E[:m])
     squared = np.einsum("ij,ij->i", V, V)
     a = sign * form.weights * np.exp(-gamma * squared)
     beta = sign * form.intercept - demand
     if not a.sum() + beta > 0:
         return None
-    # The intercept is a term at the centre itself, whose exponent has u = gamma‖δ‖² on top.
     a = np.append(a, beta)
     positive, negative = np.maximum(a, 0.0), np.maximum(-a, 0.0)
-    shift = mix * (positive[:-1] @ V) / positive.sum() + (1 - mix) * (negative[:-1] @ V) / max(negative.sum(), _TINY)
-    E = np.concatenate([V, np.zeros((1, V.shape[1]))])
+    shift = (mix / positive.sum() * positive + (1 - mix) / max(negative.sum(), _TINY) * negative) @ E
     E -= shift
-    scale = np.ones(V.shape[1]) if form.scaling is None else form.scaling.scale
+    scale = np.ones(d) if form.scaling is None else form.scaling.scale
     if form.scaling is not None:
         E *= scale
     distance = float(form.distances(place.region())[0])
-    below, above = place.reaches(Directions.of(E))
+    below, above = place.reaches_of(E)
     below, above = 2 * gamma * below, 2 * gamma * above
     with np.errstate(over="ignore", invalid="ignore"):
         bent = np.where(a > 0, phi(-below) * (1 - 1e-10), phi(above) * (1 + 1e-10))
@@ -126,7 +127,7 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
         # a_i is off by (d + 8) units of its exponent, E_i by units of |v_i| + |s|, sums by as many units as terms.
         lengths = 2 * gamma * (np.append(np.sqrt(squared), 0.0) + np.linalg.norm(shift)) * distance
         share = np.abs(a) * (1 + gamma * np.append(squared, 0.0)) * (1 + lengths) ** 2 * np.exp(np.maximum(above, 0.0))
-        slack = 32 * UNIT64 * (len(a) + V.shape[1] + 32) * float(share.sum())
+        slack = 32 * UNIT64 * (len(a) + d + 32) * float(share.sum())
         slack += float(np.abs(form.weights).sum()) * float(np.exp(above.max())) * 4 * _TINY
         if form.scaling is not None:
             # The scaled centre is off by its own rounding, which moves every v_i alike.

@@ -34,6 +34,11 @@ class Place:
         """One region."""
         return cls(where.X[row], where.lower[row], where.upper[row], float(where.radius[row]))
 
+    def equals(self, other: "Place") -> bool:
+        """Whether both are the same."""
+        mine, theirs = (self.center, self.lower, self.upper), (other.center, other.lower, other.upper)
+        return self.radius == other.radius and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+
     def region(self) -> Region:
         """As a region of one row."""
         return Region(self.center[None], self.lower[None], self.upper[None], np.array([self.radius]))
@@ -47,6 +52,20 @@ class Place:
         free = directions.rising_squared @ moves + directions.falling_squared @ moves[:, ::-1]
         both = np.minimum(cell, np.sqrt(free) * self.radius) * (1 + 8 * (len(self.center) + 8) * UNIT64)
         return both[:, 0], both[:, 1]
+
+    def reaches_of(self, rows: np.ndarray, at_once: int = 128) -> tuple[np.ndarray, np.ndarray]:
+        """`reaches` of directions (m, d) that are asked once: a few at a time, so that they stay in the cache."""
+        parts = [self._reaches_of(rows[start : start + at_once]) for start in range(0, len(rows), at_once)]
+        return np.concatenate([below for below, _ in parts]), np.concatenate([above for _, above in parts])
+
+    def _reaches_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not np.array_equal(self.lower, -self.upper):
+            return self.reaches(Directions.of(rows))
+        # A cell about its midpoint: both ways are the same.
+        free = (rows * rows) @ (self.upper > 0).astype(np.float64)
+        cell = np.abs(rows) @ self.upper
+        both = np.minimum(cell, np.sqrt(free) * self.radius) * (1 + 8 * (len(self.center) + 8) * UNIT64)
+        return both, both
 
 
 class Directions(NamedTuple):
