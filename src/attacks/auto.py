@@ -227,7 +227,7 @@ def merged(result: AttackResult, other: AttackResult, rows: np.ndarray | None = 
     """A result with the examples of another attack on some of its rows where only that one broke them."""
     rows = np.arange(len(result.success)) if rows is None else rows
     taken = other.success & ~result.success[rows]
-    changes: dict[str, np.ndarray] = {}
+    changes: dict[str, Any] = {}
     for name in ("examples", "scores", "success", "distortion_l2", "distortion_linf"):
         changes[name] = getattr(result, name).copy()
         changes[name][rows[taken]] = getattr(other, name)[taken]
