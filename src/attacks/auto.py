@@ -258,8 +258,8 @@ class Auto(FixedEpsilonAttack):
     1. APGD from the clean point, whose first step is the optimum of a linear model.
     2. :class:`MinNorm` in the same norm: what is nearest may lie inside the ball.
     3. APGD from that nearest point pulled into the ball, then from random points.
-    4. :class:`Square`, which needs no gradients and so is not misled by them. It goes on for rows whose margin its first
-       queries lowered by three quarters of what gradients did: elsewhere these did not mislead.
+    4. :class:`Square`, which needs no gradients and so is not misled by them. It goes on for rows whose margin its
+       first queries lowered by three quarters of what gradients did: elsewhere these did not mislead.
 
     Rows that are broken leave. Losses for many classes that AutoAttack uses need three of them; the margin needs two.
     Of many classes each has a valley of its own, and steps from the clean point find the nearest: rows that stand are
