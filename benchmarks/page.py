@@ -37,6 +37,7 @@ def row(line: dict) -> str:
     ratio = "" if line.get("ratio") is None else f"{line['ratio']:.3g}"
     shown = re.sub(r"(\d)%", r"\1 %", line["shown"])
     measured = line["measured"] + (", one core" if line.get("cores") == 1 else "")
+    measured += ", processor time: other jobs were running" if line.get("clock") == "cpu" else ""
     return f"| {line['what']} | {line['against']} | {ratio} | {shown} | {measured} |"
 
 

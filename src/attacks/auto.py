@@ -21,8 +21,10 @@ from .validation import check_count
 
 # Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
 MOMENTUM, HELPFUL = 0.75, 0.75
+# A row whose size was halved once is at rest when so many steps gain less than this share of its fall in margin.
+PATIENCE, GAIN = 5, 1e-3
 # Share of its queries after which Square gives up on a row, where it is told how far others lowered the margin.
-TRIAL = 0.1
+TRIAL = 0.05
 # Of Auto, in this order.
 STAGES = ("apgd", "min_norm", "apgd_from_min_norm", "apgd_from_random", "square")
 # And where there are many classes, after all these.
@@ -53,6 +55,7 @@ class APGD(FixedEpsilonAttack):
     """Projected gradient descent on the margin with momentum and a step size it halves itself (Croce and Hein 2020).
 
     The first step goes to where the tangent plane is lowest in ball and box: on a linear model that is the optimum.
+    Rows leave when they are broken, and when shorter steps do not lower their margin any more.
 
     Parameters
     ----------
@@ -93,9 +96,10 @@ class APGD(FixedEpsilonAttack):
         points = problem.X[index] if starts is None else ball.project(starts[index])
         at_clean = starts is None
         before = points
-        best, best_margins = points.copy(), np.full(len(index), np.inf)
+        best, best_margins, best_gradients = points.copy(), np.full(len(index), np.inf), np.zeros_like(points)
         sizes = np.full(len(index), 2.0 * problem.radius)
         helped, halved, last_best = np.zeros(len(index)), np.ones(len(index), dtype=bool), best_margins
+        age, mark = np.full(len(index), -1), best_margins.copy()  # steps since the mark, from the first halving on
         checkpoints = dict(windows(self.steps))
         for step in range(self.steps + 1):
             if step == self.steps:
@@ -108,29 +112,39 @@ class APGD(FixedEpsilonAttack):
                 margins, gradients = problem.margins_and_gradients(points, index)
             lowest.offer(points, margins, index)
             better = margins < best_margins
-            best[better], best_margins = points[better], np.where(better, margins, best_margins)
+            best[better], best_gradients[better] = points[better], gradients[better]
+            best_margins = np.where(better, margins, best_margins)
             helped += better
             if step in checkpoints:
                 stuck = ~halved & (best_margins >= last_best)
                 halved = (helped < HELPFUL * checkpoints[step]) | stuck
                 sizes[halved] *= 0.5
-                points = np.where(halved[:, None], best, points)
+                first = halved & (age < 0)
+                age[first], mark[first] = 0, best_margins[first]
+                points, gradients = points.copy(), gradients.copy()
+                points[halved], gradients[halved] = best[halved], best_gradients[halved]
                 before = np.where(halved[:, None], best, before)
                 helped, last_best = np.zeros(len(index)), best_margins.copy()
+            due = age == PATIENCE
             stay = ~problem.broken(margins, index)
+            stay &= ~due | (mark - best_margins > GAIN * (problem.margins[index] - best_margins))
+            age, mark = np.where(due, 0, age), np.where(due, best_margins, mark)
+            age += age >= 0
             if not stay.all():
                 index, points, before, gradients, best = (a[stay] for a in (index, points, before, gradients, best))
-                best_margins, sizes, helped, halved = (a[stay] for a in (best_margins, sizes, helped, halved))
-                last_best, ball = last_best[stay], ball.keep(stay)
+                best_gradients, best_margins, sizes = best_gradients[stay], best_margins[stay], sizes[stay]
+                helped, halved = helped[stay], halved[stay]
+                last_best, age, mark, ball = last_best[stay], age[stay], mark[stay], ball.keep(stay)
                 if len(index) == 0:
                     return
-            if step == 0:
+            if step == 0 and at_clean:
                 # The clean points are the centre of the ball: the tangent plane's lowest point is known.
-                away = lowest_in_ball(problem.X[index], gradients, problem.radius, problem.limits(index), self.norm)
-                moved = ball.project(away if at_clean else ball.project(points - self._step(gradients, sizes)))
+                limits = problem.limits(index)
+                moved = ball.project(lowest_in_ball(points, gradients, problem.radius, limits, self.norm))
             else:
-                aim = ball.project(points - self._step(gradients, sizes))
-                moved = ball.project(points + MOMENTUM * (aim - points) + (1.0 - MOMENTUM) * (points - before))
+                moved = ball.project(points - self._step(gradients, sizes))
+                if step > 0:
+                    moved = ball.project(points + MOMENTUM * (moved - points) + (1.0 - MOMENTUM) * (points - before))
             before, points = points, moved
 
     def _step(self, gradients: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -184,7 +198,7 @@ class Square(FixedEpsilonAttack):
         return self.search(problem)
 
     def search(self, problem: Problem, bar: np.ndarray | None = None) -> RunResult:
-        """The search; after a tenth of the queries rows leave whose margin is still above `bar`, (n,)."""
+        """The search; after a twentieth of the queries rows leave whose margin is still above `bar`, (n,)."""
         lowest = Lowest(problem)
         d = problem.X.shape[1]
         trial = int(np.ceil(TRIAL * self.queries))
@@ -227,7 +241,7 @@ def merged(result: AttackResult, other: AttackResult, rows: np.ndarray | None = 
     """A result with the examples of another attack on some of its rows where only that one broke them."""
     rows = np.arange(len(result.success)) if rows is None else rows
     taken = other.success & ~result.success[rows]
-    changes: dict[str, np.ndarray] = {}
+    changes: dict[str, Any] = {}
     for name in ("examples", "scores", "success", "distortion_l2", "distortion_linf"):
         changes[name] = getattr(result, name).copy()
         changes[name][rows[taken]] = getattr(other, name)[taken]
@@ -244,8 +258,8 @@ class Auto(FixedEpsilonAttack):
     1. APGD from the clean point, whose first step is the optimum of a linear model.
     2. :class:`MinNorm` in the same norm: what is nearest may lie inside the ball.
     3. APGD from that nearest point pulled into the ball, then from random points.
-    4. :class:`Square`, which needs no gradients and so is not misled by them. It goes on for rows whose margin a tenth
-       of its queries lowered by three quarters of what gradients did: elsewhere these did not mislead.
+    4. :class:`Square`, which needs no gradients and so is not misled by them. It goes on for rows whose margin its
+       first queries lowered by three quarters of what gradients did: elsewhere these did not mislead.
 
     Rows that are broken leave. Losses for many classes that AutoAttack uses need three of them; the margin needs two.
     Of many classes each has a valley of its own, and steps from the clean point find the nearest: rows that stand are

@@ -141,7 +141,9 @@ class CarliniWagner(MinimumNormAttack):
         succeeded = np.zeros(len(index), dtype=bool)
         place = np.arange(len(index))
         mean, square = np.zeros_like(points), np.zeros_like(points)
-        abort = EarlyAbort(np.full(len(index), np.inf), max(self.steps // 10, 1), 0.9999)
+        # What the warm start reached is to be beaten within the first window already.
+        reached = np.where(warm, nearest.distances[index] ** 2, np.inf)
+        abort = EarlyAbort(reached, max(self.steps // 10, 1), 0.9999)
         for step in range(self.steps):
             margins, gradients = problem.margins_and_gradients(points, index)
             kept = nearest.offer(points, margins, index)

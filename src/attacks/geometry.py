@@ -116,7 +116,7 @@ def nearest_below_plane(
 
 
 def lowest_in_ball(
-    X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], norm: str, iterations: int = 40
+    X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], norm: str, iterations: int = 26
 ) -> np.ndarray:
     """Point of ball and box where ``normal · z`` is least, row by row: the optimal perturbation of a linear model.
 

@@ -19,6 +19,8 @@ from .validation import check_count, check_norm
 FIRST_WALK = 40
 # Bisections on the segment to a point of the other class, before a walk from there.
 BISECTIONS = 10
+# Where only a ball counts (inside another attack): how many radii away a point is not worth going on from.
+FAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class MinNorm(MinimumNormAttack):
         walk(problem, nearest, problem.X, everything, min(FIRST_WALK, max(1, int(share * self.gradients))), reach)
         first = nearest.distances.copy()
         if self.norm == "linf":
-            shrink(problem, nearest, int(self.gradients - problem.gradient_evaluations.max()), 2.0 * reach)
+            rows = everything[~(nearest.distances > FAR * problem.radius)]
+            shrink(problem, nearest, rows, int(self.gradients - problem.gradient_evaluations.max()), 2.0 * reach)
         for start in range(self.starts):
             problem.progress((start + 1) / (self.starts + 1), len(problem.X) - len(nearest.missing))
             self._from_anchor(problem, nearest, start, reach)
@@ -79,6 +82,9 @@ class MinNorm(MinimumNormAttack):
     def _from_anchor(self, problem: Problem, nearest: Nearest, start: int, reach: np.ndarray) -> None:
         """A walk for every row from where the way to one more point of the other class crosses the boundary."""
         index = np.flatnonzero((problem.gradient_evaluations < self.gradients) | np.isinf(nearest.distances))
+        if np.isfinite(problem.radius):
+            index = index[nearest.distances[index] > problem.radius]
+            index = crosses_within(problem, nearest, index, start, FAR * problem.radius)
         crossing = Nearest(problem, norm=self.norm)
         approach_from_anchors(problem, crossing, index, 1, BISECTIONS, first=start)
         index = index[np.isfinite(crossing.distances[index])]
@@ -98,16 +104,38 @@ class MinNorm(MinimumNormAttack):
         return {"gained_by_starts": float(gained.sum() / max(int((~already).sum()), 1))}
 
 
-def shrink(problem: Problem, nearest: Nearest, steps: int, sizes: np.ndarray) -> None:
+def crosses_within(problem: Problem, nearest: Nearest, index: np.ndarray, start: int, reach: float) -> np.ndarray:
+    """Those of the rows whose way to one of the nearest points of the other class has crossed the boundary by then."""
+    crossed = np.zeros(len(index), dtype=bool)
+    for sign in (-1, 1):
+        place = np.flatnonzero(problem.signs[index] == sign)
+        if len(place) == 0 or not problem.anchors.exist(sign):
+            continue
+        rows = index[place]
+        ends = problem.anchors.nearest(problem.X[rows], sign, start + 1, nearest.depth)
+        if ends.shape[1] <= start:
+            continue
+        way = ends[:, start] - problem.X[rows]
+        share = np.minimum(reach / np.maximum(row_distances(way, nearest.norm), 1e-30), 1.0)
+        points = np.clip(problem.X[rows] + share[:, None].astype(way.dtype) * way, *problem.limits(rows))
+        crossed[place] = problem.margins_at(points, rows) <= -nearest.depth
+    return index[crossed]
+
+
+def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, sizes: np.ndarray) -> None:
     """Gradient steps in a cube around x that closes in on the boundary, from the nearest points so far.
 
     Parameters
     ----------
+    index : int ndarray (k,)
+        The rows.
     sizes : ndarray (n,)
         Length in L2 of the first step; the last is a hundredth of it.
     """
-    X, index = problem.X, np.arange(len(problem.X))
-    points, radius = nearest.points.copy(), nearest.distances.copy()
+    if len(index) == 0:
+        return
+    X, sizes = problem.X[index], sizes[index]
+    points, radius = nearest.points[index], nearest.distances[index]
     for step in range(steps):
         margins, gradients = problem.margins_and_gradients(points, index)
         nearest.offer(points, margins, index)
@@ -116,9 +144,10 @@ def shrink(problem: Problem, nearest: Nearest, steps: int, sizes: np.ndarray) ->
         # As long as nothing is known: where the tangent plane reaches zero.
         slopes = np.maximum(np.abs(gradients).sum(axis=1, dtype=np.float64), 1e-30)
         ahead = row_distances(points - X, "linf") + np.maximum(margins, 0.0) / slopes
-        wider = np.where(np.isinf(nearest.distances), ahead, radius * (1.0 + change))
-        radius = np.where(margins <= -nearest.depth, np.minimum(radius, nearest.distances) * (1.0 - change), wider)
-        radius = np.minimum(radius, nearest.distances)
+        known = nearest.distances[index]
+        wider = np.where(np.isinf(known), ahead, radius * (1.0 + change))
+        radius = np.where(margins <= -nearest.depth, np.minimum(radius, known) * (1.0 - change), wider)
+        radius = np.minimum(radius, known)
         lengths = sizes * (0.01 + 0.99 * share) / np.maximum(row_norms(gradients), 1e-30)
         cube = radius[:, None].astype(X.dtype)
         points = np.clip(points - (lengths[:, None] * gradients).astype(X.dtype), X - cube, X + cube)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import skops.io
 from sklearn.linear_model import LinearRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -177,6 +178,17 @@ def test_a_run_with_three_classes_a_box_per_feature_and_a_constrained_attacker(t
     assert (moved[:, 0] == 0).all()
     assert (moved[:, 2] <= 0).all()
     assert moved.any()
+
+
+def test_what_has_labels_alone_of_three_classes_is_attacked_by_them(tmp_path, run_cli):
+    X, y = rows(classes=("a", "b", "c"))
+    lines = [",".join([*NAMES, "label"]), *(",".join([*map(repr, map(float, x)), label]) for x, label in zip(X, y))]
+    (tmp_path / "three.csv").write_text("\n".join(lines))
+    skops.io.dump(GaussianNB().fit(X, y), tmp_path / "bayes.skops")
+    chosen = [*settings(tmp_path / "three.csv", "standard", "all"), "model=fitted"]
+    done = run_cli(*chosen, f"model.path={tmp_path / 'bayes.skops'}", "attack=hop_skip_jump", "attack.max_queries=300")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed" not in done.stdout
 
 
 def test_two_class_machines_of_others_are_refused_more_classes(tmp_path, composed):
