@@ -12,6 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# MLflow without a store's name makes one, mlflow.db, in the folder that the tests run in; a kind that it does not know
+# is refused instead, and the test that forgot to name its store fails.
+NO_STORE = "no-store-was-named://"
+os.environ["MLFLOW_TRACKING_URI"] = NO_STORE
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "ADVSVM_SWEEP", "ADVSVM_FULL"))}
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 
 class Unattackable(ValueError):
@@ -65,6 +66,8 @@ def shorten(value: Any) -> str:
 
 def check_points(X: Any, dtype: str, box: tuple[Any, Any], name: str = "X") -> np.ndarray:
     """Rows of finite features inside the box, (n, d), in the attack's dtype."""
+    if issparse(X):
+        raise ValueError(f"{name} is sparse, but an attacker may change any value: give dense rows, {name}.toarray()")
     points = np.asarray(X)
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] == 0:
         raise ValueError(f"{name} must be a non-empty array of shape (n, d), got shape {points.shape}")

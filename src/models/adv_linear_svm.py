@@ -15,6 +15,7 @@ from models.certificates import linear_radius
 from models.certificates.api import Contest, binary_contest, certified_radius
 from models.certificates.linear import LinearForm
 from models.certificates.region import Box
+from models.distances import dense
 from models.grid import Axes, CrossValidation, FoldScores
 from models.linear_columns import solve_columns
 from models.linear_problem import Candidate, FreeRangeProblem
@@ -23,6 +24,8 @@ from models.rounding import UNIT64
 from models.training import Observer
 
 _STAGES = 50
+# Newton's matrix and its factor in float64: 4 GiB.
+_MOST_FEATURES = 16_384
 
 
 class AdvLinearSVM(BinaryClassifier):
@@ -100,7 +103,8 @@ class AdvLinearSVM(BinaryClassifier):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array or CSR matrix of shape (n, d)
+            Sparse rows stay sparse.
         y : array of shape (n,)
             Any two labels.
         eval_set : (X, y), optional
@@ -133,15 +137,22 @@ class AdvLinearSVM(BinaryClassifier):
         self._keep_stages([*stages[:-1], (max(solution.n_iter, 1), final)], evaluation)
         return self
 
-    def _problem(self, X: np.ndarray, signs: np.ndarray) -> FreeRangeProblem:
+    def _problem(self, X: Any, signs: np.ndarray) -> FreeRangeProblem:
+        if X.shape[1] > _MOST_FEATURES:
+            raise ValueError(
+                f"AdvLinearSVM solves a system in its weights: {X.shape[1]:,} features would take "
+                f"{16e-9 * X.shape[1] ** 2:.0f} GB; choose at most {_MOST_FEATURES:,} features, or a linear model of "
+                "scikit-learn such as LinearSVC"
+            )
         X = X.astype(np.float32) if X.dtype == np.uint8 else X
+        edges = [dense(edge).ravel().astype(np.float64) for edge in (X.min(axis=0), X.max(axis=0))]
         if self.box is None:
-            low, high = (np.asarray(edge, dtype=np.float64) for edge in (X.min(axis=0), X.max(axis=0)))
+            low, high = edges
         else:
-            low, high = (np.broadcast_to(np.asarray(e, dtype=np.float64), X.shape[1:]) for e in self.box)
+            low, high = (np.broadcast_to(np.asarray(e, dtype=np.float64), (X.shape[1],)) for e in self.box)
             if not (low <= high).all():
                 raise ValueError("box must be (low, high) with low <= high")
-            if (low > X).any() or (high < X).any():
+            if (low > edges[0]).any() or (high < edges[1]).any():
                 raise ValueError("box does not hold all rows of X: widen it, or leave it None to take it from the data")
         attacked = {"positive": signs > 0, "negative": signs < 0, "both": np.full(len(signs), True)}
         strength = np.where(attacked[self.attacked_class], float(self.C_f), 0.0)
@@ -170,7 +181,7 @@ class AdvLinearSVM(BinaryClassifier):
     def scores(self, X: Any) -> np.ndarray:
         """w·x + b, shape (n,), float64; positive means ``classes_[1]``."""
         X = self._validate_rows(X)
-        return X.astype(np.float64, copy=False) @ self.coef_[0] + self.intercept_[0]
+        return np.asarray(X.astype(np.float64, copy=False) @ self.coef_[0] + self.intercept_[0])
 
     def scores_and_gradients(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """w·x + b, shape (n,), float64, and w for every row, shape (n, d)."""
@@ -186,7 +197,7 @@ class AdvLinearSVM(BinaryClassifier):
     def staged_scores(self, X: Any) -> np.ndarray:
         """Scores of the iterates in `curve_`, shape (T, n), float64."""
         X = self._validate_rows(X)
-        return self._stage_weights @ X.astype(np.float64, copy=False).T + self._stage_intercepts[:, None]
+        return np.asarray(self._stage_weights @ X.astype(np.float64, copy=False).T + self._stage_intercepts[:, None])
 
     def certified_radius(  # type: ignore[override]
         self, X: Any, y: Any, bound: str | None = None, norm: str = "l2", box: Box = None
@@ -197,7 +208,7 @@ class AdvLinearSVM(BinaryClassifier):
         """
         if bound not in (None, "linear"):
             raise ValueError(f"bound={bound!r} does not hold for this model; choose from linear")
-        X = self._validate_rows(X).astype(np.float64, copy=False)
+        X = dense(self._validate_rows(X)).astype(np.float64, copy=False)
         if norm != "l2" or box is not None:
             return certified_radius(self, X, y, norm, box)
         weights, intercept = self.coef_[0], float(self.intercept_[0])
@@ -247,14 +258,16 @@ class AdvLinearSVM(BinaryClassifier):
 
         def attack(place: int) -> np.ndarray:
             samples = [how.sample(numbers, fold) for fold in range(how.folds)]
-            return np.array([how.attacked_share(hold(place, f), rows[s], labels[s]) for f, s in enumerate(samples)])
+            return np.array(
+                [how.attacked_share(hold(place, f), dense(rows[s]), labels[s]) for f, s in enumerate(samples)]
+            )
 
         for fold in range(how.folds):
             held_out, some = numbers == fold, how.sample(numbers, fold)
             for place in range(len(settings)):
                 accuracy[place, fold] = np.mean(hold(place, fold).predict(rows[held_out]) == labels[held_out])
                 if robust is not None:
-                    robust[place, fold] = how.robust_share(fitted, rows[some], labels[some])
+                    robust[place, fold] = how.robust_share(fitted, dense(rows[some]), labels[some])
         how.report(total, total)
         return FoldScores(settings, accuracy, robust, attack=attack)
 
@@ -285,6 +298,6 @@ class AdvLinearSVM(BinaryClassifier):
         return model
 
 
-def _error(candidate: Candidate, X: np.ndarray, signs: np.ndarray) -> float:
+def _error(candidate: Candidate, X: Any, signs: np.ndarray) -> float:
     scores = X.astype(np.float64, copy=False) @ candidate.weights + candidate.intercept
     return float(np.mean(np.where(scores > 0, 1.0, -1.0) != signs))

@@ -168,8 +168,8 @@ class AdvSVM(ExpansionClassifier):
 
         Parameters
         ----------
-        X : array of shape (n, d)
-            float32, float64 or uint8, taken as it is; may be a memory map and is never copied as a whole.
+        X : array or CSR matrix of shape (n, d)
+            float32, float64 or uint8, taken as it is; may be a memory map. Never copied or made dense as a whole.
         y : array of shape (n,)
             Any two labels.
         eval_set : (X, y), optional
@@ -178,10 +178,12 @@ class AdvSVM(ExpansionClassifier):
             ``observer("train", iteration, T, norm=, violators=[, test_error=])``, at most a few hundred times.
         """
         X, signs = self._validate_training_data(X, y)
-        batch_size, passes = self.batching(len(X))
-        if batch_size > len(X):
-            warnings.warn(f"batch_size={batch_size} is larger than n_samples={len(X)}: using {len(X)}", stacklevel=3)
-            batch_size = len(X)
+        batch_size, passes = self.batching(len(signs))
+        if batch_size > len(signs):
+            warnings.warn(
+                f"batch_size={batch_size} is larger than n_samples={len(signs)}: using {len(signs)}", stacklevel=3
+            )
+            batch_size = len(signs)
         kernel, settings = Kernel.of(self.kernel), Expansion.of(self.expansion)
         seed = self._seed()
         self.gamma_ = kernel.resolve_gamma(X, seed)
@@ -199,7 +201,7 @@ class AdvSVM(ExpansionClassifier):
             self.expansion_,
             self._source(X, space.dtype, signs),
             signs,
-            shuffled_batches(len(X), batch_size, passes, seed),
+            shuffled_batches(len(signs), batch_size, passes, seed),
             columns,
             evaluation=evaluation,
             averaging=self.averaging == "tail",
@@ -244,7 +246,7 @@ class AdvSVM(ExpansionClassifier):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _torch_dtype(self, X: np.ndarray) -> torch.dtype:
+    def _torch_dtype(self, X: Any) -> torch.dtype:
         if self.dtype == "auto":
             return torch.float64 if X.dtype == np.float64 else torch.float32
         return _DTYPES[self.dtype]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,17 +35,17 @@ class BatchView:
 
 
 class RowSource:
-    """Rows of X by number, converted a window at a time: X may be a memory map of any real dtype."""
+    """Rows of X by number, converted a window at a time: X may be a memory map of any real dtype, or sparse (CSR)."""
 
     # Whether rows may be had before their batch's turn.
     ahead = True
 
-    def __init__(self, X: np.ndarray, dtype: torch.dtype):
+    def __init__(self, X: Any, dtype: torch.dtype):
         self.X = X
         self.dtype = dtype
 
     def __len__(self) -> int:
-        return len(self.X)
+        return int(self.X.shape[0])
 
     def view(self, ids: np.ndarray) -> BatchView:
         """Some rows as a tensor."""

@@ -35,9 +35,9 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
         return self if n_classes == 2 else OneVsRest(self)
 
-    def _validate_training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """X and the labels as ±1.0; sets `classes_`."""
-        X, y = validate_data(self, X, y, dtype=_DTYPES)
+    def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """X, an array or a CSR matrix, and the labels as ±1.0; sets `classes_`."""
+        X, y = validate_data(self, X, y, dtype=_DTYPES, accept_sparse="csr")
         check_classification_targets(y)
         if type_of_target(y, input_name="y", raise_unknown=True) == "multiclass":
             raise ValueError(
@@ -49,15 +49,18 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
             raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
         return X, self._signs(y)
 
-    def _validate_rows(self, X: Any) -> np.ndarray:
+    def _validate_rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=_DTYPES, reset=False)
+        return self._validate_rows_of(X)
 
-    def _validate_evaluation(self, eval_set: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    def _validate_rows_of(self, X: Any) -> Any:
+        return validate_data(self, X, dtype=_DTYPES, reset=False, accept_sparse="csr")
+
+    def _validate_evaluation(self, eval_set: Any) -> tuple[Any, np.ndarray] | None:
         """The rows of `eval_set` and their labels as ±1.0."""
         if eval_set is None:
             return None
-        return validate_data(self, eval_set[0], dtype=_DTYPES, reset=False), self._signs(eval_set[1])
+        return self._validate_rows_of(eval_set[0]), self._signs(eval_set[1])
 
     def _signs(self, y: Any) -> np.ndarray:
         """Labels as -1.0 (classes_[0]) and +1.0 (classes_[1])."""
@@ -89,4 +92,5 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
         return tags

@@ -7,7 +7,7 @@ out. With batches of B·k/(k-1) rows every column sees B rows per iteration, exa
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 LATE_ITERATES = 5
 
 
-def cross_validate_columns(
-    model: "AdvSVM", X: np.ndarray, y: np.ndarray, axes: Axes, how: CrossValidation
-) -> FoldScores:
+def cross_validate_columns(model: "AdvSVM", X: Any, y: np.ndarray, axes: Axes, how: CrossValidation) -> FoldScores:
     """Train and score every setting of `model` on every fold."""
     model = clone(model)
     model._validate_params()
@@ -62,7 +60,7 @@ def cross_validate_columns(
 
 
 def _one_pass(
-    model: "AdvSVM", expansion: Expansion, X: np.ndarray, signs: np.ndarray, axes: Axes, how: CrossValidation
+    model: "AdvSVM", expansion: Expansion, X: Any, signs: np.ndarray, axes: Axes, how: CrossValidation
 ) -> FoldScores:
     numbers = how.assign(signs)
     space = _space(model, X, axes.get("width_scale"), how.random_state)
@@ -86,8 +84,8 @@ def _one_pass(
         left_out=fold_of,
     )
     live = expansion.begin(space, len(columns))
-    batch_size, passes = model.batching(len(X))
-    trained = len(X) * (how.folds - 1) // how.folds
+    batch_size, passes = model.batching(len(signs))
+    trained = len(signs) * (how.folds - 1) // how.folds
     if batch_size > trained:
         warnings.warn(
             f"batch_size={batch_size} is larger than the {trained} rows of a fold's training part: using {trained}",
@@ -134,7 +132,7 @@ def _one_pass(
     )
 
 
-def _space(model: "AdvSVM", X: np.ndarray, widths: list[float] | None, seed: int) -> KernelSpace:
+def _space(model: "AdvSVM", X: Any, widths: list[float] | None, seed: int) -> KernelSpace:
     kernel = Kernel.of(model.kernel)
     if widths is None:
         gammas = [kernel.resolve_gamma(X, seed)]
@@ -163,7 +161,7 @@ class _HeldOut:
         self,
         live: LiveExpansion,
         record: TrainingRecord,
-        X: np.ndarray,
+        X: Any,
         signs: np.ndarray,
         numbers: np.ndarray,
         how: CrossValidation,

@@ -1,18 +1,25 @@
 """Rows as tensors, distances between them by matrix products, and how to cut such products into cache-sized parts."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 # Numbers a temporary matrix may hold: 4 MiB in float32, so that it is still in cache when it is read again.
 CHUNK = 2**20
 
 
-def to_tensor(X: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """A contiguous tensor of the numbers in X; a copy unless X already is what is asked for."""
-    array = np.ascontiguousarray(X, dtype=np.float64 if dtype == torch.float64 else np.float32)
+def dense(X: Any) -> np.ndarray:
+    """The rows of X, which may be sparse, as an array: for some rows at a time, or where the caller bounds the size."""
+    return X.toarray() if sparse.issparse(X) else np.asarray(X)
+
+
+def to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
+    """A contiguous dense tensor of the numbers in X; a copy unless X already is what is asked for."""
+    array = np.ascontiguousarray(dense(X), dtype=np.float64 if dtype == torch.float64 else np.float32)
     # torch cannot promise not to write to a read-only array, and warns.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
@@ -42,6 +49,29 @@ def squared_distances(A: Tensor, B: Tensor, norms_a: Tensor, norms_b: Tensor, re
             rows, columns = part[:, 0], part[:, 1]
             squared[rows, columns] = (A[rows] - B[columns]).square_().sum(1)
     return squared
+
+
+def pair_distances(A: Any, B: Any, refine: bool = False) -> Tensor:
+    """‖a - b‖² for all pairs of rows, shape (len(A), len(B)), float64; of sparse rows by their sparse product.
+
+    What is stored is the result and, of sparse rows, what is not 0: the number of columns costs no memory.
+    """
+    if not sparse.issparse(A):
+        first, second = to_tensor(A, torch.float64), to_tensor(B, torch.float64)
+        return squared_distances(first, second, first.square().sum(1), second.square().sum(1), refine)
+    A, B = A.astype(np.float64), B.astype(np.float64)
+    norms_a, norms_b = (np.asarray(X.multiply(X).sum(axis=1)).ravel() for X in (A, B))
+    squared = (A @ B.T).toarray()
+    squared *= -2.0
+    squared += norms_a[:, None]
+    squared += norms_b
+    np.maximum(squared, 0.0, out=squared)
+    if refine:
+        close = np.argwhere(squared < 1e4 * np.finfo(np.float64).eps * (norms_a[:, None] + norms_b))
+        for part in np.array_split(close, len(close) // 4096 + 1):
+            apart = A[part[:, 0]] - B[part[:, 1]]
+            squared[part[:, 0], part[:, 1]] = np.asarray(apart.multiply(apart).sum(axis=1)).ravel()
+    return torch.from_numpy(squared)
 
 
 def chunks(n_rows: int, width: int, at_least: int = 64) -> Iterator[slice]:

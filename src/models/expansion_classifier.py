@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -16,8 +17,9 @@ from models.expansions import LiveExpansion
 from models.probing import ModelProber, PlainProber
 from models.rounding import UNIT32
 
-# Rows converted to a tensor at once.
+# Rows converted to a tensor at once, and of sparse ones so many that they hold this many numbers (256 MiB in float32).
 _ROWS = 16384
+_NUMBERS = 2**26
 
 
 class ExpansionClassifier(BinaryClassifier):
@@ -111,5 +113,7 @@ class ExpansionClassifier(BinaryClassifier):
 
     def _parts(self, X: Any) -> Iterator[Tensor]:
         X = self._validate_rows(X)
-        for start in range(0, len(X), _ROWS):
-            yield to_tensor(X[start : start + _ROWS], self.expansion_.space.dtype)
+        # Sparse rows become dense here, some at a time.
+        size = min(_ROWS, max(64, _NUMBERS // X.shape[1])) if sparse.issparse(X) else _ROWS
+        for start in range(0, X.shape[0], size):
+            yield to_tensor(X[start : start + size], self.expansion_.space.dtype)

@@ -5,12 +5,22 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from models.certificates.api import Certifiable, Contest, contest_of
+from models.distances import dense
 from models.persistence import decode_labels, encode_labels
+
+# What skops asks about, though it is nothing but arrays: support vectors of an SVC that was fitted to sparse rows.
+HARMLESS = tuple(f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csr", "csc") for form in ("matrix", "array"))
+
+
+def float64_rows(X: Any) -> Any:
+    """Rows as the estimator is given them: float64, sparse ones as a CSR matrix."""
+    return sparse.csr_matrix(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
 
 
 class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
@@ -81,17 +91,17 @@ class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels, shape (n,)."""
-        found = np.asarray(self.pipeline.predict(np.asarray(X, dtype=np.float64)))
+        found = np.asarray(self.pipeline.predict(float64_rows(X)))
         known = np.asarray(self.estimator.classes_)
         return np.asarray(self.classes_[np.searchsorted(known, found)])
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The estimator's decision values: shape (n,), positive for ``classes_[1]``, or (n, k)."""
-        return np.asarray(self.pipeline.decision_function(np.asarray(X, dtype=np.float64)))
+        return np.asarray(self.pipeline.decision_function(float64_rows(X)))
 
     def scores(self, X: Any) -> np.ndarray:
         """Decision values of two classes, shape (n,), as the attacks see them."""
-        return np.asarray(self.attack_target().scores(np.asarray(X, dtype=np.float64)))
+        return np.asarray(self.attack_target().scores(dense(X).astype(np.float64, copy=False)))
 
     def attack_target(self) -> Any:
         """What ``attacks.as_target`` makes of it."""
@@ -126,7 +136,7 @@ class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         from skops.io.exceptions import UntrustedTypesFoundException
 
         try:
-            estimator = skops.io.loads(arrays["skops"].tobytes())
+            estimator = skops.io.loads(arrays["skops"].tobytes(), trusted=list(HARMLESS))
         except UntrustedTypesFoundException as error:
             raise ValueError(f"the estimator holds types that are not scikit-learn's: {error}") from error
         labels = None if meta["labels"] is None else decode_labels(meta["labels"])

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from models.certificates.api import certify
+from models.distances import dense
 from models.expansions import Expansion
 from models.kernels import Kernel
 from models.threat_ball import Ball, MarginsAndSlopes
@@ -25,6 +27,9 @@ Axes = dict[str, list[float]]
 METRICS = ("accuracy", "certified_accuracy", "robust_accuracy")
 # How many of the best settings, and of those on the front, a tuning by robust accuracy attacks.
 SHORTLIST = 6
+# Of more rows than the first a grid uses the second: all columns of 10⁵ rows would take gigabytes and hours, and which
+# setting is best is known from far fewer. A model may have others, `tuning_rows`.
+MOST_ROWS, SAMPLE = 25_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,8 @@ def grid_search(
         `AdvSVM` trains the whole grid in one pass, `AdvLinearSVM` solves all columns together, `KernelSVC` shares one
         kernel matrix per width, a network is scored on one fold; any other is fitted once per setting and fold. Its
         other settings stay as they are. It is not changed.
-    X : array of shape (n, d)
+    X : array or CSR matrix of shape (n, d)
+        Of more than 25,000 rows (16,384 of a `KernelSVC`) a stratified part is used, and a message says so.
     y : array of shape (n,)
     C : list of float, optional
     step : list of float
@@ -247,9 +253,20 @@ def grid_search(
     offered = {"C": C, "step": step, "width_scale": width, "epsilon": epsilon, "C_f": C_f, "n_features": n_features}
     offered |= {"learning_rate": learning_rate, "epochs": epochs}
     axes = {name: _axis(name, values) for name, values in offered.items() if values is not None}
+    X, y, note = _some_rows(X, y, *getattr(model, "tuning_rows", (MOST_ROWS, SAMPLE)), random_state)
     fast = getattr(model, "cv_scores", None)
     scores = cross_validate_fits(model, X, y, axes, how) if fast is None else fast(X, y, axes, how)
+    scores.messages.extend(note)
     return choose(scores, axes, how, within if select == "within" else None, select == "one_se")
+
+
+def _some_rows(X: Any, y: Any, most: int, sample: int, seed: int) -> tuple[Any, Any, list[str]]:
+    """All rows, or of more than `most` a stratified part, and what to say about it."""
+    if len(y) <= most:
+        return X, y, []
+    chosen = np.sort(next(StratifiedShuffleSplit(1, train_size=sample, random_state=seed).split(y, y))[0])
+    words = f"Settings were chosen on {sample:,} of the {len(y):,} training rows: a grid over all of them takes hours."
+    return X[chosen], np.asarray(y)[chosen], [words]
 
 
 def _axis(name: str, values: Sequence[float]) -> list[float]:
@@ -282,7 +299,7 @@ def cross_validate_fits(
 ) -> FoldScores:
     """One fit per setting and fold, or on the first `only` folds; `known` axes are those of the model by default."""
     settings = combinations(chosen_axes(axes, known or tuple(model.get_params())))
-    X, y = np.asarray(X), np.asarray(y)
+    X, y = X if sparse.issparse(X) else np.asarray(X), np.asarray(y)
     numbers = how.assign(np.unique(y, return_inverse=True)[1])
     folds = range(only or how.folds)
     accuracy, robust = (None if part is None else part[:, : len(folds)] for part in how.begin(len(settings)))
@@ -298,7 +315,7 @@ def cross_validate_fits(
             diverged[place] |= getattr(fitted, "diverged_", False)
             accuracy[place, fold] = np.mean(fitted.predict(X[held_out]) == y[held_out])
             if robust is not None:
-                robust[place, fold] = how.robust_share(fitted, X[rows], y[rows])
+                robust[place, fold] = how.robust_share(fitted, dense(X[rows]), y[rows])
                 fits[place, fold] = fitted
             how.report(fold * len(settings) + place + 1, accuracy.size)
 
@@ -308,7 +325,7 @@ def cross_validate_fits(
 
     def attack(place: int) -> np.ndarray:
         samples = [how.sample(numbers, fold, len(folds)) for fold in folds]
-        shares = [how.attacked_share(fits[place, f], X[rows], y[rows]) for f, rows in enumerate(samples)]
+        shares = [how.attacked_share(fits[place, f], dense(X[rows]), y[rows]) for f, rows in enumerate(samples)]
         return np.array(shares) * (not diverged[place])
 
     return FoldScores(settings, accuracy, robust, diverged, attack)

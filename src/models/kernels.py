@@ -14,7 +14,7 @@ import torch
 from scipy.special import gammainc
 from torch import Tensor
 
-from models.distances import squared_distances
+from models.distances import pair_distances
 from models.kernel_sum import KernelSum, RBFSum
 from models.registry import Registered
 from models.rounding import UNIT32, UNIT64, EvaluationErrors, NoCertificate, Sum
@@ -77,7 +77,7 @@ class Kernel(Registered, ABC, family="kernel"):
         if self.gamma is not None and not self.gamma > 0:
             raise ValueError(f"kernel.gamma must be positive or None, got {self.gamma!r}")
 
-    def resolve_gamma(self, X: np.ndarray, seed: int) -> float:
+    def resolve_gamma(self, X: Any, seed: int) -> float:
         """`gamma`, or `width_scale` / median(‖x - x'‖) ** `median_power` over a seeded subsample of the rows of X."""
         if self.gamma is not None:
             return float(self.gamma)
@@ -301,7 +301,7 @@ class Laplacian(Kernel):
         return max(3 * gamma * reach / (100 * float(np.sqrt(UNIT32))), 3.4)
 
 
-def median_distance(X: np.ndarray, seed: int) -> float:
+def median_distance(X: Any, seed: int) -> float:
     """Median of the positive L2 distances between at most 1,000 rows of X drawn with `seed`.
 
     Raises
@@ -309,17 +309,17 @@ def median_distance(X: np.ndarray, seed: int) -> float:
     ValueError
         If all rows drawn are equal: no width can be read off such data.
     """
-    rows = np.arange(len(X))
-    if len(X) > _MEDIAN_ROWS:
-        rows = np.sort(np.random.default_rng([seed, 0]).choice(len(X), _MEDIAN_ROWS, replace=False))
-    sample = torch.from_numpy(np.asarray(X[rows], dtype=np.float64))
-    norms = sample.square().sum(1)
-    pairs = squared_distances(sample, sample, norms, norms, refine=True)
-    squared = pairs[tuple(torch.triu_indices(len(sample), len(sample), offset=1))]
+    n_rows = X.shape[0]
+    rows = np.arange(n_rows)
+    if n_rows > _MEDIAN_ROWS:
+        rows = np.sort(np.random.default_rng([seed, 0]).choice(n_rows, _MEDIAN_ROWS, replace=False))
+    sample = X[rows]
+    pairs = pair_distances(sample, sample, refine=True)
+    squared = pairs[tuple(torch.triu_indices(len(rows), len(rows), offset=1))]
     positive = squared[squared > 0].sqrt_()
     if len(positive) == 0:
         raise ValueError(
-            f"The median distance between the rows of X is 0 (n_samples = {len(X)}, all rows equal): the kernel width "
+            f"The median distance between the rows of X is 0 (n_samples = {n_rows}, all rows equal): the kernel width "
             "cannot be chosen from this data. Set gamma of the kernel."
         )
     return float(positive.median())

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from models.linear_problem import FreeRangeProblem, best_intercept
+from models.row_matrix import DenseRows, SparseRows
 
 # Steps between two looks at the duality gaps and the penalties, and after how many the penalties stay as they are
 # (changing them for ever can keep the method from settling).
@@ -90,21 +92,30 @@ def solve_columns(
 class _Shared:
     """What all columns have in common: the moved and centred rows in float32, and their Gram matrix decomposed."""
 
+    rows: DenseRows | SparseRows
+
     def __init__(self, problem: FreeRangeProblem):
         self.fit_intercept = problem.fit_intercept
         self.signs = torch.as_tensor(problem.signs).float()[:, None]
         self.strength = torch.as_tensor(problem.strength).float()[:, None]
         self.half = torch.as_tensor(problem.half).double()[:, None]
         centre = torch.as_tensor(problem.centre).float()
-        self.rows = torch.tensor(problem.X, dtype=torch.float32).mul_(1 - self.strength)
-        self.rows.addcmul_(self.strength, centre[None, :])
         # Centring is free with an intercept, and takes the largest eigenvalue off.
-        self.mean = self.rows.mean(0) if self.fit_intercept else torch.zeros(self.rows.shape[1])
-        self.rows -= self.mean
-        values, vectors = torch.linalg.eigh((self.rows.T @ self.rows).double())
+        if sparse.issparse(problem.X):
+            moved = problem.X.multiply(1 - self.strength.numpy()).tocsr().astype(np.float32)
+            U = np.concatenate([self.strength.numpy(), np.ones_like(self.strength.numpy())], axis=1)
+            mean = np.asarray(moved.mean(axis=0)).ravel() + float(self.strength.mean()) * centre.numpy()
+            self.mean = torch.from_numpy(mean.astype(np.float32)) if self.fit_intercept else torch.zeros(len(mean))
+            self.rows = SparseRows(moved, U, torch.stack([centre, -self.mean], dim=1).numpy())
+        else:
+            rows = torch.tensor(problem.X, dtype=torch.float32).mul_(1 - self.strength)
+            rows.addcmul_(self.strength, centre[None, :])
+            self.mean = rows.mean(0) if self.fit_intercept else torch.zeros(rows.shape[1])
+            self.rows = DenseRows(rows.sub_(self.mean))
+        values, vectors = torch.linalg.eigh(self.rows.gram().double())
         self.values, self.vectors = values.clamp_(min=0.0)[:, None], vectors.float()
         # The column of θ against those of w (in the eigenbasis), of b and itself; b against w is 0 after centring.
-        self.theta_w = (self.vectors.T @ (self.rows.T @ (self.strength * self.signs))).double()
+        self.theta_w = (self.vectors.T @ self.rows.transposed_times(self.strength * self.signs)).double()
         self.theta_b = float((self.strength * self.signs).sum()) if self.fit_intercept else 0.0
         self.theta_theta = float(self.strength.square().sum())
         # θ is a sum over features; this brings its error to the scale of an error of w.
@@ -117,7 +128,7 @@ class _State:
     def __init__(self, shared: _Shared, C: Tensor, trained: Tensor):
         self.shared, self.C = shared, C
         self.trained = trained.float()
-        n, k, d = len(trained), len(C), shared.rows.shape[1]
+        n, k, d = len(trained), len(C), shared.rows.n_columns
         self.z, self.u = torch.zeros(n, k), torch.zeros(n, k)
         self.z_before = self.z
         self.v, self.p, self.w = (torch.zeros(d, k, dtype=torch.float64) for _ in range(3))
@@ -148,7 +159,7 @@ class _State:
         s, rho, sigma = self.shared, self.row_penalty, self.cone_penalty
         target = self.z - self.u
         signed = s.signs * target
-        right = rho * (s.rows.T @ signed).double() + sigma * (self.v - self.p)
+        right = rho * s.rows.transposed_times(signed).double() + sigma * (self.v - self.p)
         right = (s.vectors.T @ right.float()).double()
         right_b = rho * signed.sum(0).double() if s.fit_intercept else torch.zeros_like(rho)
         right_theta = sigma * s.theta_scale * (self.t - self.q) - rho * (s.strength.T @ target)[0].double()
@@ -159,7 +170,7 @@ class _State:
         self.theta = (right_theta + rho * (s.theta_w * right / diagonal).sum(0) + s.theta_b * right_b / n) / pivot
         self.b = (right_b / rho + s.theta_b * self.theta) / n
         self.w = (s.vectors @ ((right + rho * s.theta_w * self.theta) / diagonal).float()).double()
-        self.products = s.signs * (s.rows @ self.w.float())
+        self.products = s.signs * s.rows.times(self.w.float())
         self.margins = self.products + s.signs * self.b.float() - s.strength * self.theta.float()
 
     def primal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -183,7 +194,7 @@ class _State:
             totals = torch.stack([(alpha * positive).sum(0), (alpha * ~positive).sum(0)])
             shares = totals.amin(0) / totals.clamp(min=torch.finfo(totals.dtype).tiny)
             alpha = alpha * torch.where(positive, shares[0], shares[1])
-        v = (s.rows.T @ (s.signs * alpha)).double()
+        v = s.rows.transposed_times(s.signs * alpha).double()
         implied = (v.abs() - s.half * (s.strength.T @ alpha)[0].double()).clamp_(min=0.0)
         return (alpha.double().sum(0) - 0.5 * (implied**2).sum(0)).numpy()
 

@@ -1,7 +1,7 @@
 """The free-range adversarial linear SVM (Zhou et al. 2012) as a small convex problem in w, b alone."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class FreeRangeProblem:
     objective is Σ_i α_i - ½‖soft(v, s·half)‖², and soft(v, s·half) is w.
     """
 
-    X: np.ndarray
+    X: Any  # (n, d), an array or a CSR matrix
     signs: np.ndarray
     strength: np.ndarray
     low: np.ndarray

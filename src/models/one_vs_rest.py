@@ -3,7 +3,9 @@
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import get_tags
 
 from models.certificates.api import Certifiable, Contest, contest_of
 from models.certificates.differences import highest_score
@@ -29,6 +31,11 @@ class SettingsOfBase(BaseEstimator):
     def __sklearn_clone__(self) -> Self:
         return type(self)(clone(self.base))
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self.base).input_tags.sparse
+        return tags
+
 
 class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
     """A machine for each class; its settings are those of the binary machine.
@@ -50,7 +57,7 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
 
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Any = None) -> Self:
         """Train a machine per class; the error on `eval_set` goes into `curve_`."""
-        X, y = np.asarray(X), np.asarray(y)
+        X, y = X if sparse.issparse(X) else np.asarray(X), np.asarray(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds one class only ({self.classes_.tolist()[0]!r}): a classifier needs two")
@@ -109,7 +116,7 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
 
         from models.grid import FoldScores
 
-        X, y = np.asarray(X), np.asarray(y)
+        X, y = X if sparse.issparse(X) else np.asarray(X), np.asarray(y)
         classes = np.unique(y)
         found = []
         for number, label in enumerate(classes):

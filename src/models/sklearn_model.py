@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import _fit_context, clone
 from sklearn.svm import SVC
 
-from models.fitted import FittedClassifier
+from models.fitted import FittedClassifier, float64_rows
 from models.kernels import RBF
 from models.one_vs_rest import SettingsOfBase
 from models.svc import KernelSVC
@@ -19,12 +19,12 @@ class _TrainedHere(FittedClassifier, ABC):
     labels = scale = shift = None
 
     @abstractmethod
-    def _train(self, X: np.ndarray, y: np.ndarray) -> Any:
+    def _train(self, X: Any, y: np.ndarray) -> Any:
         """The estimator, fitted."""
 
     def fit(self, X: Any = None, y: Any = None, eval_set: Any = None, observer: Any = None) -> Self:
         """Train; the error on `eval_set` goes into `curve_`."""
-        self._hold(self._train(np.asarray(X, dtype=np.float64), np.asarray(y)))
+        self._hold(self._train(float64_rows(X), np.asarray(y)))
         self.curve_: dict[str, np.ndarray] = {"iteration": np.array([1])}
         if eval_set is not None:
             error = float(np.mean(self.predict(eval_set[0]) != np.asarray(eval_set[1])))
@@ -46,6 +46,7 @@ class VotingSVC(_TrainedHere):
     Parameters as those of `KernelSVC`, which makes one where there are more than two classes.
     """
 
+    tuning_rows = KernelSVC.tuning_rows
     # Declared once: what KernelSVC takes, this takes.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = KernelSVC._parameter_constraints
     __init__ = KernelSVC.__init__
@@ -55,10 +56,15 @@ class VotingSVC(_TrainedHere):
         """Train on the rows of X, labels of any number of classes."""
         return super().fit(X, y, eval_set, observer)
 
-    def _train(self, X: np.ndarray, y: np.ndarray) -> SVC:
+    def _train(self, X: Any, y: np.ndarray) -> SVC:
         rule = RBF(width_scale=float(self.width_scale), gamma=self.gamma)
         self.gamma_ = rule.resolve_gamma(X, int(self.random_state))
         return SVC(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """See ``models.persistence``."""
@@ -82,7 +88,7 @@ class SklearnModel(SettingsOfBase, _TrainedHere):
     base : unfitted classifier
     """
 
-    def _train(self, X: np.ndarray, y: np.ndarray) -> Any:
+    def _train(self, X: Any, y: np.ndarray) -> Any:
         return clone(self.base).fit(X, y)
 
     @classmethod

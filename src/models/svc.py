@@ -5,17 +5,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import _fit_context
 from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from models.distances import row_norms, squared_distances, to_tensor
+from models.distances import dense, pair_distances, row_norms, squared_distances, to_tensor
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
 from models.kernels import RBF
 from models.training import Observer
+
+# A kernel matrix of more rows than the first (2 GiB, and its folds as much again) is not made to tune.
+TUNING_ROWS = (16_384, 8_192)
+# Support vectors are kept dense: gradients need them so.
+_MOST_BYTES = 4e9
 
 
 class KernelSVC(ExpansionClassifier):
@@ -52,6 +58,7 @@ class KernelSVC(ExpansionClassifier):
         libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
     """
 
+    tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "width_scale": [Interval(Real, 0, None, closed="neither")],
@@ -83,7 +90,8 @@ class KernelSVC(ExpansionClassifier):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array or CSR matrix of shape (n, d)
+            Sparse rows stay sparse in libsvm; the support vectors are kept dense.
         y : array of shape (n,)
             Any two labels.
         eval_set : (X, y), optional
@@ -96,7 +104,7 @@ class KernelSVC(ExpansionClassifier):
         self.gamma_ = self._resolve_gamma(X)
         fitted = SVC(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
         self.n_iter_ = int(fitted.n_iter_[0])
-        self._hold(X[fitted.support_], fitted.dual_coef_[0], float(fitted.intercept_[0]), X.dtype == np.float64)
+        self._hold(X[fitted.support_], dense(fitted.dual_coef_)[0], float(fitted.intercept_[0]), X.dtype == np.float64)
 
         self.curve_ = {"iteration": np.array([1]), "norm": np.array([self.norm_])}
         values = {"norm": self.norm_}
@@ -120,13 +128,20 @@ class KernelSVC(ExpansionClassifier):
 
     def _hold(
         self,
-        vectors: np.ndarray,
+        vectors: Any,
         coefficients: np.ndarray,
         intercept: float,
         double: bool,
         squared_norm: float | None = None,
     ) -> None:
         """Keep f = Σ_s coefficient_s k(·, s) + intercept; float32 unless the data was float64."""
+        needed = vectors.shape[0] * vectors.shape[1] * (8 if double else 4)
+        if needed > _MOST_BYTES:
+            raise ValueError(
+                f"{vectors.shape[0]:,} support vectors of {vectors.shape[1]:,} values take {needed / 1e9:.1f} GB, and "
+                f"gradients need them dense, at most {_MOST_BYTES / 1e9:.0f} GB: take fewer rows or features"
+            )
+        vectors = dense(vectors)
         dtype = torch.float64 if double else torch.float32
         space = KernelSpace(RBF(), (self.gamma_,), vectors.shape[1], dtype, int(self.random_state))
         arrays = {
@@ -162,7 +177,7 @@ class KernelSVC(ExpansionClassifier):
         """
         axes = chosen_axes(axes, ("width_scale", "C"))
         probe = KernelSVC(**self.get_params())
-        rows, signs = probe._validate_training_data(np.asarray(X), np.asarray(y))
+        rows, signs = probe._validate_training_data(X, y)
         labels, numbers = probe.classes_[(signs > 0).astype(int)], how.assign(signs)
         Cs, widths = axes["C"], axes.get("width_scale", [None])
         settings = [{"C": C} | ({} if w is None else {"width_scale": w}) for w in widths for C in Cs]
@@ -189,12 +204,14 @@ class KernelSVC(ExpansionClassifier):
                         support, weights = train[fitted.support_], fitted.dual_coef_[0]
                         squared_norm = float(weights @ gram[np.ix_(support, support)] @ weights)
                         fits[row, fold] = (gamma, support, weights, float(fitted.intercept_[0]), squared_norm)
-                        robust[row, fold] = how.robust_share(hold(row, fold), rows[some], labels[some])
+                        robust[row, fold] = how.robust_share(hold(row, fold), dense(rows[some]), labels[some])
                     how.report((place * how.folds + fold) * len(Cs) + row % len(Cs) + 1, accuracy.size)
 
         def attack(row: int) -> np.ndarray:
             samples = [how.sample(numbers, fold) for fold in range(how.folds)]
-            return np.array([how.attacked_share(hold(row, f), rows[s], labels[s]) for f, s in enumerate(samples)])
+            return np.array(
+                [how.attacked_share(hold(row, f), dense(rows[s]), labels[s]) for f, s in enumerate(samples)]
+            )
 
         return FoldScores(settings, accuracy, robust, attack=attack)
 
@@ -219,7 +236,10 @@ class KernelSVC(ExpansionClassifier):
         return model
 
 
-def _kernel_matrix(X: np.ndarray, gamma: float) -> np.ndarray:
+def _kernel_matrix(X: Any, gamma: float) -> np.ndarray:
+    if sparse.issparse(X):
+        parts = [pair_distances(X[start : start + 1024], X) for start in range(0, X.shape[0], 1024)]
+        return np.concatenate([RBF().from_squared_distance_(part, gamma).numpy() for part in parts])
     rows = to_tensor(X, torch.float64)
     norms = row_norms(rows)
     gram = np.empty((len(rows), len(rows)))

@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from omegaconf import DictConfig
 
 from pipeline import fitted
 from pipeline.cores import job_threads, limit_threads
-from pipeline.errors import UserError
 from pipeline.identity import core, flat, run_name
 from pipeline.interrupts import (
     Terminated,
@@ -260,9 +258,10 @@ def _fingerprint(cfg: DictConfig, sweep: str | None) -> str:
 def _load_data(cfg: DictConfig, planned: str | None = None) -> Any:
     from pipeline.data import load_dataset
     from pipeline.progress import watch
+    from pipeline.stages.build import staged_data
 
     with watch("data") as observer:
-        data = load_dataset(cfg.dataset, progress=observer, planned=planned)
+        data = staged_data(cfg, load_dataset(cfg.dataset, progress=observer, planned=planned))
     _check_supported(cfg, data)
     return data
 
@@ -270,12 +269,11 @@ def _load_data(cfg: DictConfig, planned: str | None = None) -> Any:
 def _check_supported(cfg: DictConfig, data: Any) -> None:
     """Refuse what a dataset can say and the stages do not heed, before a run exists."""
     from pipeline.stages.build import build_attack, build_model
+    from pipeline.stages.protocol import check_model
 
-    if not isinstance(data.X_test, np.ndarray):
-        raise UserError("dataset.sparse: training, attacks and checks need dense rows; set dataset.sparse=false")
     build_attack(cfg, data)
     if not fitted.is_fitted(cfg):
-        build_model(cfg.model, data, cfg.seed)
+        check_model(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
 
 
 def _hydra() -> Any:

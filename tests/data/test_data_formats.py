@@ -21,6 +21,8 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from pipeline.data import fingerprint, load_dataset
+from pipeline.data.digests import row_digests
+from pipeline.data.windows import for_stages, training_rows
 from pipeline.errors import UserError
 
 
@@ -68,18 +70,26 @@ def test_svmlight_rows_are_the_arrays_they_were_written_from(data_dir, tmp_path,
     np.savez(tmp_path / "x.npz", X=X, y=y)
     made = load_dataset({"name": "svmlight", "path": str(path), "scale": scale})
     plain = load_dataset({"name": "npz", "path": str(tmp_path / "x.npz"), "scale": scale})
-    np.testing.assert_allclose(made.X_train, plain.X_train, atol=1e-6)
+    assert sparse.issparse(made.X_train) == (shape == "a9a")
+    rows = made.X_train.toarray() if sparse.issparse(made.X_train) else made.X_train
+    np.testing.assert_allclose(rows, plain.X_train, atol=1e-6)
     np.testing.assert_array_equal(made.y_test, plain.y_test)
     assert made.X_train.dtype == np.float32
-    assert "sparse rows made dense" in made.notes
+    assert ("sparse rows made dense: dataset.scale=minmax moves their zeros" in made.notes) == (shape != "a9a")
 
 
-def test_sparse_rows_stay_sparse_when_asked(data_dir, tmp_path):
+def test_sparse_rows_stay_sparse_unless_they_take_less_memory_dense_or_are_asked_for(data_dir, tmp_path):
     X, y = a9a()
     dump_svmlight_file(X, y, str(tmp_path / "x"), zero_based=False)
     settings = {"name": "svmlight", "path": str(tmp_path / "x")}
-    dense, thin = load_dataset(settings), load_dataset(settings | {"sparse": True})
+    dense, thin = load_dataset(settings | {"sparse": False}), load_dataset(settings)
+    assert "sparse rows made dense: dataset.sparse=false" in dense.notes
     assert sparse.issparse(thin.X_train)
+    full = np.random.default_rng(0).random((40, 5))
+    dump_svmlight_file(full, y[:40], str(tmp_path / "full"), zero_based=False)
+    filled = settings | {"path": str(tmp_path / "full")}
+    assert "sparse rows made dense: they take less memory so" in load_dataset(filled).notes
+    assert sparse.issparse(load_dataset(filled | {"sparse": True}).X_train)
     assert thin.X_train.dtype == np.float32
     np.testing.assert_array_equal(thin.X_train.toarray(), dense.X_train)
     np.testing.assert_array_equal(thin.X_test.toarray(), dense.X_test)
@@ -88,16 +98,45 @@ def test_sparse_rows_stay_sparse_when_asked(data_dir, tmp_path):
     halved = load_dataset(settings | {"sparse": True, "scale": 2})
     np.testing.assert_array_equal(halved.X_train.toarray(), dense.X_train / 2)
     assert len({d.fingerprint for d in (thin, part, halved)}) == 3
-    _refused(settings | {"sparse": True, "scale": "standard"}, r"dataset\.scale: standard needs dense rows")
+    _refused(
+        settings | {"sparse": True, "scale": "standard"}, r"dataset\.scale: standard moves the zeros of sparse rows"
+    )
+    _refused(settings | {"sparse": "perhaps"}, r"dataset\.sparse: 'perhaps'; use true, false, or null")
+    assert "dataset.scale=standard moves their zeros" in load_dataset(settings | {"scale": "standard"}).notes[0]
 
 
 def test_wide_sparse_rows_are_refused_before_they_fill_the_memory(data_dir, tmp_path):
     (tmp_path / "wide").write_text("".join(f"{k % 2} {k + 1}:1 9000000:1\n" for k in range(40)))
     settings = {"name": "svmlight", "path": str(tmp_path / "wide"), "max_gb": 0.5}
-    _refused(settings, r"dataset\.max_gb: 40 dense rows of 9,000,000 values take 1\.4 GB")
-    assert load_dataset(settings | {"sparse": True}).X_train.shape == (30, 9_000_000)
-    small = load_dataset(settings | {"max_train": 4, "max_test": 4})
-    assert small.X_train.shape == (4, 9_000_000)
+    message = r"dataset\.max_gb: 40 dense rows of 9,000,000 values take 1\.4 GB"
+    _refused(settings | {"sparse": False}, message)
+    data = load_dataset(settings)
+    assert data.X_train.shape == (30, 9_000_000)
+    # The stages: test rows are dense, training rows of a model that needs them so.
+    with pytest.raises(UserError, match=message):
+        for_stages(data, settings, "mine", takes_sparse=False)
+    with pytest.raises(UserError, match=r"dataset\.max_gb: 10 dense rows .* take 0\.4 GB"):
+        for_stages(data, settings | {"max_gb": 0.3}, "mine", takes_sparse=True)
+
+
+def test_the_stages_read_windows_of_sparse_training_rows_as_of_an_array(data_dir, tmp_path):
+    X, y = a9a()
+    dump_svmlight_file(X, y, str(tmp_path / "x"), zero_based=False)
+    settings = {"name": "svmlight", "path": str(tmp_path / "x"), "max_gb": 4}
+    data, dense = load_dataset(settings), load_dataset(settings | {"sparse": False})
+    staged, filled = (for_stages(data, settings, "mine", takes_sparse=takes) for takes in (True, False))
+    assert any("training rows stay sparse (0.11 of" in note for note in staged.notes)
+    assert "training rows made dense: model=mine takes no sparse ones" in filled.notes
+    assert "test rows made dense: an attacker may change any of their values" in staged.notes
+    assert sparse.issparse(training_rows(staged))
+    np.testing.assert_array_equal(staged.X_train[5:9], dense.X_train[5:9])
+    np.testing.assert_array_equal(staged.X_train[np.array([3, 1])], dense.X_train[[3, 1]])
+    np.testing.assert_array_equal(filled.X_train, dense.X_train)
+    np.testing.assert_array_equal(staged.X_test, dense.X_test)
+    np.testing.assert_array_equal(row_digests(staged.X_train), row_digests(dense.X_train))
+    assert len(staged.X_train) == len(dense.X_train)
+    assert training_rows(dense) is dense.X_train
+    assert for_stages(dense, settings, "mine", takes_sparse=False) is dense
 
 
 def test_a_test_file_may_use_fewer_or_more_columns(data_dir, tmp_path):
@@ -113,12 +152,12 @@ def test_a_test_file_may_use_fewer_or_more_columns(data_dir, tmp_path):
     [
         ("1 1:0.5\n" * 5000 + "1 x:1\n" + "-1 1:1\n" * 9, r"dataset\.path: .*line 5001: "),
         ("1 1:0.5\n-1 2:0.5\n1 3\n", r"dataset\.path: .*line 3: "),
-        ("1 1:0.5\n-1 0:0.5\n", r"dataset\.path: .*line 2: .*0"),
+        ("1 1:0.5\n-1 0:0.5\n", r"dataset\.path: .*line 2: column 0; .* dataset\.zero_based=true"),
         ("1,2 1:0.5\n-1 2:0.5\n", r"dataset\.path: .*line 1: "),
         ("spam 1:0.5\n", r"dataset\.path: .*line 1: "),
         ("1 1:nan\n-1 1:1\n" * 3, r"dataset\.path: .*NaN"),
         ("", r"dataset\.path: .*empty"),
-        ("1 1:1\n" * 9, r"dataset\.classes: the labels hold 1 class"),
+        ("1 1:1\n" * 9, r"dataset\.path: all labels are of one class \(1\); a classifier needs two"),
         ("0.5 1:1\n1.5 1:0\n" * 9, r"dataset\.path: .*labels hold decimals \(0\.5, 1\.5"),
         ("1 1:3\n-1 1:2\n" * 9, r"dataset\.scale: .*outside \[0, 1\]"),
         ("1 1:1\x1b[31m\n", r"dataset\.path: .*line 1"),
@@ -173,8 +212,14 @@ def test_csv_parquet_and_arff_of_one_table_are_one_dataset(data_dir, tmp_path):
         ("a,a,label\n0,1,x\n1,0,y\n", r"two columns of .* are called 'a'"),
         ("a,b,label\n1,1,0.5\n0,0,1.5\n", r"labels hold decimals"),
         ("a,b\x1b[2J,label\n1,u,x\n0,v,y\n", r"column 'b\\+x1b\[2J' of .* is not numeric"),
-        ("a,b,label\n1,1,x\n0,0,x\n", r"dataset\.classes: the labels hold 1 class"),
-        ("a;b;label\n1;1;x\n", r"dataset\.label: .* has no column 'label'"),
+        ("a,b,label\n1,1,x\n0,0,x\n", r"dataset\.path: all labels are of one class \(x\)"),
+        ("a,b,label\n1,1,x\n0,,y\n", r"dataset\.path: .* NaN or infinite values, first column 'b' of row 2"),
+        (
+            "a,b,label\n1,9,x\n0,8,y\n" + "1,2,x\n0,3,y\n" * 4,
+            r"dataset\.scale: .*set dataset\.scale=standard or minmax, each",
+        ),
+        ("a,b,kind\n1,1,x\n0,0,y\n", r"its only column of texts is 'kind': dataset\.label=kind"),
+        ("a;b;label\n1;1;x\n", r"dataset\.separator: .* one column, 'a;b;label'; set dataset\.separator=';'"),
     ],
 )
 def test_rows_of_a_csv_are_never_moved_or_made_up(data_dir, tmp_path, text, message):

@@ -85,7 +85,7 @@ _X, _Y = _rows()
         ({"images": _X, "labels": _Y}, {}, r"dataset\.path: .* holds images, labels; it must hold X, y"),
         ({"X": _X}, {}, r"dataset\.path: .* holds X; it must hold"),
         ({"X": _X, "y": np.arange(40) % 3}, {}, r"dataset\.classes: the labels hold 3 classes \(0, 1, 2\)"),
-        ({"X": _X, "y": np.zeros(40)}, {}, r"dataset\.classes: the labels hold 1 classes"),
+        ({"X": _X, "y": np.zeros(40)}, {}, r"dataset\.path: all labels are of one class \(0\)"),
         ({"X": _X, "y": _Y}, {"classes": ["dog", "cow"]}, r"dataset\.classes: there is no class cow .*cat, dog"),
         ({"X": _X, "y": _Y[:-1]}, {}, r"dataset\.path: 40 training rows, but labels of shape \(39,\)"),
         ({"X": _X[:, 0], "y": _Y}, {}, r"dataset\.path: .* shape \(40,\)"),

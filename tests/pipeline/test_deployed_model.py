@@ -18,6 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from models import KernelSVC, save
 from models.deployment import DeployedClassifier
@@ -33,6 +36,7 @@ from pipeline.tracking.flavor import code_wheel, deploy
 from pipeline.tracking.record import record
 from pipeline.tracking.store import TrackingStore, open_store
 from pipeline.validation import validate
+from runs import NO_STORE
 
 
 class Logged(NamedTuple):
@@ -68,8 +72,15 @@ def opened(folder: Path) -> TrackingStore:
 def no_store_by_default():
     """MLflow remembers the last store for the whole process."""
     yield
-    mlflow.set_tracking_uri(None)
-    mlflow.set_registry_uri(None)
+    mlflow.set_tracking_uri(NO_STORE)
+    mlflow.set_registry_uri(NO_STORE)
+
+
+def test_a_test_that_names_no_store_leaves_none_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(mlflow.exceptions.MlflowException, match="no-store-was-named"):
+        mlflow.search_runs()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +292,41 @@ def test_a_logged_model_is_judged_again_as_the_same_model(tmp_path, composed, cl
     )
     with pytest.raises(UserError, match=r"dataset\.scale: the model was trained on rows in other units"):
         fitted.adopt(changed, load_dataset(changed.dataset))
+
+
+def test_a_model_of_mlflows_sklearn_flavour_is_judged_by_its_address(tmp_path, composed, store):
+    table = patients()
+    table.to_csv(tmp_path / "patients.csv", index=False)
+    rows = table.drop(columns="diagnosis")
+    theirs = make_pipeline(StandardScaler(), SVC(C=2.0)).fit(rows, table.diagnosis)
+    mlflow.set_tracking_uri(store.uri)
+    mlflow.set_registry_uri(store.uri)
+    pinned = {"pip_requirements": ["scikit-learn"]}  # else MLflow starts another Python to find out
+    with mlflow.start_run(experiment_id=store.experiment_id) as run:
+        mlflow.sklearn.log_model(
+            theirs, name="model", serialization_format="skops", registered_model_name="theirs", **pinned
+        )
+        mlflow.sklearn.log_model(theirs, name="pickled", serialization_format="cloudpickle", **pinned)
+
+    def asked(address: str, *more: str) -> Any:
+        model = ["model=fitted", f"model.path={address}", f"tracking.folder={store.folder}"]
+        return composed(*settings(tmp_path / "patients.csv", "standard", *model, *more))
+
+    for address in (f"runs:/{run.info.run_id}/model", "models:/theirs/1"):
+        cfg = asked(address)
+        fitted.check(cfg)
+        data = load_dataset(cfg.dataset)
+        names = dict(zip((-1, 1), data.class_names))
+        said = [names[label] for label in fitted.adopt(cfg, data).predict(data.X_test).tolist()]
+        assert said == theirs.predict(rows.iloc[data.test_ids]).tolist()
+    pickled = f"runs:/{run.info.run_id}/pickled"
+    with pytest.raises(UserError, match=r"is a pickle \(model\.pkl\).*model\.trust=true") as refused:
+        fitted.check(asked(pickled))
+    assert "\n" not in str(refused.value)
+    fitted.check(asked(pickled, "model.trust=true"))
+    with pytest.raises(UserError, match=r"model\.path: models:/nobodys/1 cannot be fetched: ") as refused:
+        fitted.check(asked("models:/nobodys/1"))
+    assert "\n" not in str(refused.value)
 
 
 def test_the_wheel_beside_the_model_is_whole_and_runs_without_the_pipeline(tmp_path):

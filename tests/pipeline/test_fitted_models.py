@@ -74,6 +74,18 @@ def test_a_fitted_model_is_kept_without_pickle(tmp_path):
     assert again.classes_.tolist() == [2, 0, 1]
 
 
+def test_a_model_of_sparse_rows_needs_no_trust(table, tmp_path, composed):
+    from scipy import sparse
+
+    path, X, y = table
+    skops.io.dump(SVC().fit(sparse.csr_matrix(X / X.max(axis=0)), y), tmp_path / "m.skops")
+    cfg = composed(*settings(path, "minmax"), "model=fitted", f"model.path={tmp_path / 'm.skops'}")
+    data = load_dataset(cfg.dataset)
+    adopted = fitted.adopt(cfg, data)
+    assert set(adopted.predict(data.X_test)) <= {-1, 1}
+    assert PGD(epsilon=0.1, box=data.box)(adopted, data.X_test, data.y_test).examples.shape == data.X_test.shape
+
+
 def test_the_content_decides_and_not_the_name(tmp_path, composed, table):
     path, X, y = table
     for name, C in (("one", 1.0), ("two", 1.0), ("three", 5.0)):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from omegaconf import OmegaConf
 
+from models.scaler import Scaler
 from pipeline.figures import run_figure
 from pipeline.figures.bracket import Known, accuracy_at, at_least, bracket, certified_at
-from pipeline.figures.gallery import feature_changes, picture_shape
+from pipeline.figures.gallery import FeatureChanges, feature_changes, picture_shape
 from pipeline.figures.heat_map import Grid, heat_map
 from pipeline.figures.lines import Line, Panel, lines
 from pipeline.figures.of_sweeps import bars
@@ -123,7 +124,17 @@ def test_every_run_gets_its_gallery_whatever_the_shape(shape, picture, tmp_path,
     curves = {"test_error": [(1, 0.5), (2, 0.1)]}
     evaluated = SimpleNamespace(curves=curves, bracket=around, radii=np.full(n, 0.1), verdicts=verdicts)
     results = SimpleNamespace(
-        data=SimpleNamespace(X_test=X, image_shape=shape, box=(0.0, 1.0), feature_names=()),
+        data=SimpleNamespace(
+            X_test=X,
+            y_test=np.array([1, -1, 1]),
+            test_ids=np.arange(n),
+            image_shape=shape,
+            box=(0.0, 1.0),
+            feature_names=(),
+            scaler=None,
+            class_names=("no", "yes"),
+            n_classes=2,
+        ),
         attacked=attacked,
         evaluated=evaluated,
         tuned=SimpleNamespace(
@@ -140,12 +151,22 @@ def test_every_run_gets_its_gallery_whatever_the_shape(shape, picture, tmp_path,
     assert drawn >= {"gallery", "known", "training_curve", "tuning"}, caplog.text
 
 
-def test_features_are_named_and_the_largest_change_is_on_top() -> None:
+def test_features_are_named_and_the_largest_change_is_on_top_with_its_size_in_the_files_units(tmp_path) -> None:
     before, after = np.zeros((1, 12)), np.linspace(0, 0.11, 12)[None]
-    figure = feature_changes(before, after, [f"column {i}" for i in range(12)], ["score +1 → -1"])
-    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert names[-1] == "column 11"
-    assert len(names) == 8
+    names = [f"column {i}" for i in range(11)] + ["a column with a name that is much too long for a figure"]
+    scaler = Scaler(np.full(12, 5.0), np.full(12, 200.0))
+    changes = FeatureChanges.of(before, after, names, ["score +1 → -1"], scaler)
+    np.savez(tmp_path / "changes.npz", **changes.arrays())
+    with np.load(tmp_path / "changes.npz", allow_pickle=False) as stored:
+        again = FeatureChanges(**{name: stored[name] for name in stored.files})
+    axes = feature_changes(again.some(1)).axes[0]
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown[-1] == "a column with a name that…"
+    assert shown[-2] == "column 10"
+    assert len(shown) == 8
+    assert [text.get_text() for text in axes.texts][-2:] == ["5 → 25", "5 → 27"]
+    unmoved = FeatureChanges.of(before, before, names, ["kept"])
+    assert len(feature_changes(unmoved).axes[0].get_yticklabels()) == 1
 
 
 def test_the_frame_of_the_grid_stands_around_the_chosen_cell() -> None:
@@ -192,3 +213,19 @@ def test_accuracy_stands_over_the_seconds_of_training() -> None:
     # Two models are a pair of numbers, not a picture, and clean accuracy is no accuracy under attack.
     assert accuracy_over_seconds("digits", jobs[:3]) is None
     assert accuracy_over_seconds("digits", [job(m, 0, 1.0, 0.5, "none") for m in ("a", "b", "c")]) is None
+
+
+def test_the_report_shows_the_features_of_a_table_where_there_are_no_images() -> None:
+    from pipeline.figures.of_reports import _feature_gallery
+
+    changes = FeatureChanges.of(np.zeros((6, 2)), np.ones((6, 2)), ["age", "weight"], [f"row {i}" for i in range(6)])
+    stored = {"first": None, "second": changes.arrays()}
+    reader = SimpleNamespace(arrays=lambda run, path, names: stored[run] and {n: stored[run][n] for n in names})
+    cells = {"no attack": SimpleNamespace(first="first"), "PGD": SimpleNamespace(first="second")}
+    drawing = _feature_gallery("svc", cells, reader)
+    assert drawing is not None
+    assert "svc under PGD" in drawing.caption
+    figure = drawing.paint()
+    assert [axes.get_title() for axes in figure.axes] == [f"row {i}" for i in range(4)]
+    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"age", "weight"}
+    assert _feature_gallery("svc", {"no attack": cells["no attack"]}, reader) is None

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from models.certificates.region import Box, Region, box_of, region
+from models.distances import dense
 
 Prove = Callable[[Region, np.ndarray], np.ndarray]
 Observer = Callable[..., None]
@@ -133,7 +134,7 @@ def certify(
     observer : callable, optional
         ``observer("certify", done, n, certified=)``, where `done` counts decided points.
     """
-    X = np.asarray(X)
+    X = dense(X)
     contest = contest_of(model, X.dtype == np.float32)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got {X.ndim}")
@@ -274,7 +275,7 @@ def certified_radius(
     rounds : int
         Of the bisection by the cheapest bound.
     """
-    X = np.asarray(X)
+    X = dense(X)
     contest = contest_of(model, X.dtype == np.float32)
     numbers = contest.numbers(y)
     found = np.zeros(len(X))

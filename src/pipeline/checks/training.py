@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from pipeline.checks.context import ModelContext, evenly
 from pipeline.checks.registry import Check, failed, of_model, passed, skipped
+from pipeline.data.windows import training_rows
 
 _ROWS = 64
 _COLUMNS = 64
@@ -18,7 +19,7 @@ _COLUMNS = 64
 @of_model("18_refit", "full")
 def refit_gives_identical_weights(context: ModelContext) -> Check:
     """Trained again with the same seed: every stored array is equal bit for bit."""
-    again = _fit(context.fresh_model(), context.data.X_train, context.data.y_train)
+    again = _fit(context.fresh_model(), training_rows(context.data), context.data.y_train)
     stored, fresh = (_weights(model) for model in (context.model, again))
     differing = sorted(
         name

@@ -25,8 +25,8 @@ class Dataset:
     Attributes
     ----------
     X_train, X_test : (n, d) float32 arrays
-        Rows in scaled units, inside ``box``. ``X_train`` may be a memory map: read it in windows of rows. With
-        ``dataset.sparse=true`` both are CSR matrices.
+        Rows in scaled units, inside ``box``. ``X_train`` may be a memory map: read it in windows of rows. Those of a
+        LIBSVM file may be CSR matrices, of which `pipeline.data.windows` makes what the stages read.
     y_train, y_test : (n,) int64 arrays
         Two classes: +1 for the first-named class, -1 for the other. More: 0..k-1, numbers of ``class_names``.
     image_shape : tuple of int
@@ -240,9 +240,14 @@ def _check_values(X: Any, part: str, box: tuple[Any, Any], names: Sequence[str])
         raise UserError(f"dataset.path: the {part} rows hold NaN or infinite values; remove or fill them")
     if np.ndim(box[0]) == 0 and np.ndim(box[1]) == 0:
         if low < box[0] or high > box[1]:
+            ways = (
+                "dataset.scale=standard or minmax, each column by itself"
+                if names
+                else "dataset.scale=255 to divide by 255, minmax or standard"
+            )
             raise UserError(
                 f"dataset.scale: the {part} values run from {low:g} to {high:g}, outside [{box[0]:g}, {box[1]:g}]; "
-                "set dataset.scale=255 to divide by 255, dataset.scale=minmax or standard, or dataset.box=data"
+                f"set {ways}, or dataset.box=data to keep the units of the file"
             )
         return
     lows, highs = (side.toarray().ravel() if sparse.issparse(side) else side for side in (X.min(axis=0), X.max(axis=0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import difflib
 import io
 import itertools
 import lzma
@@ -207,7 +208,7 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
         raise UserError(f"dataset.{key}: two columns of {path} are called {plain_name(twice)!r}; rename one")
     label = str(settings.get("label"))
     if label not in columns:
-        raise UserError(f"dataset.label: {path} has no column {label!r}{known_names(label, _names(columns)[:20])}")
+        raise UserError(f"dataset.label: {path} has no column {label!r}{_label_hint(label, frame, path)}")
     values = frame.drop(columns=label)
     for name in values.columns:
         if values[name].dtype.kind not in "buif":
@@ -223,6 +224,21 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     # Texts come as objects; numpy's own text type compares and sorts.
     labels = labels if labels.dtype.kind in "buif" else np.array([plain_name(value) for value in labels])
     return Table(values.to_numpy(), labels, tuple(_names(values.columns)))
+
+
+def _label_hint(label: str, frame: Any, path: Path) -> str:
+    """Which column may hold the labels: one of a similar name, the only one of texts, else some of their names."""
+    if len(frame.columns) == 1 and (found := next((mark for mark in ";\t|" if mark in frame.columns[0]), "")):
+        shown = plain_name(frame.columns[0])[:40]
+        raise UserError(
+            f"dataset.separator: the header of {path} is one column, {shown!r}; set dataset.separator={found!r}"
+        )
+    texts = [name for name in frame.columns if frame[name].dtype.kind not in "buif"]
+    if len(texts) == 1 and not difflib.get_close_matches(label, frame.columns):
+        return f"; its only column of texts is {plain_name(texts[0])!r}: dataset.label={plain_name(texts[0])}"
+    names = _names(frame.columns)
+    # Labels are often the last column.
+    return known_names(label, names if len(names) <= 12 else [*names[:8], "…", *names[-3:]])
 
 
 def _names(columns: Any) -> list[str]:
@@ -270,5 +286,8 @@ def parse_svmlight(
             try:
                 parse([line])
             except (ValueError, OverflowError) as error:
-                raise ValueError(f"line {number}: {first_line(error)}") from error
+                reason = first_line(error)
+                if "Invalid index 0" in reason:
+                    reason = "column 0; if columns are counted from 0, set dataset.zero_based=true"
+                raise ValueError(f"line {number}: {reason}") from error
         raise

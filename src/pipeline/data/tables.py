@@ -28,6 +28,24 @@ class Table:
     names: tuple[str, ...] = ()
 
 
+def _why_dense(settings: Settings, X_train: Any) -> str:
+    """Why sparse training rows have to become dense; nothing where they stay as they are."""
+    wanted, scale = settings.get("sparse"), settings.get("scale")
+    if wanted is not None and not isinstance(wanted, bool):
+        raise UserError(f"dataset.sparse: {wanted!r}; use true, false, or null for what takes less memory")
+    if wanted is False:
+        return "dataset.sparse=false"
+    if scale == "standard" or (scale in ("minmax", "minmax_all") and column_ranges(X_train)[0].any()):
+        if wanted:
+            raise UserError(
+                f"dataset.scale: {scale} moves the zeros of sparse rows; use a number, or dataset.sparse=false"
+            )
+        return f"dataset.scale={scale} moves their zeros"
+    # A value that is not 0 takes eight bytes, its column and itself, a dense one four.
+    size = X_train.nnz * 8 + X_train.shape[0] * 4
+    return "" if wanted or size < 4 * X_train.shape[0] * X_train.shape[1] else "they take less memory so"
+
+
 def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
     """The scaler of ``dataset.scale`` for the (n, d) training rows, and a note; none for ``none``."""
     n_features = X.shape[1]
@@ -93,17 +111,15 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
     )  # fmt: skip
     shape = _image_shape(train.X.shape[1:], settings.get("image_shape"))
     X_train, X_test = train.X[train_ids], test.X[test_ids]
-    if sparse.issparse(X_train) and not settings.get("sparse"):
-        _check_memory(settings, X_train.shape[0] + X_test.shape[0], X_train.shape[1])
-        X_train, X_test = X_train.toarray(), X_test.toarray()
-        notes.append("sparse rows made dense")
-    if sparse.issparse(X_train) and settings.get("scale") == "standard":
-        raise UserError("dataset.scale: standard needs dense rows; use minmax, a number, or dataset.sparse=false")
-    if not sparse.issparse(X_train):
+    if sparse.issparse(X_train):
+        reason = _why_dense(settings, X_train)
+        if reason:
+            check_memory(settings, X_train.shape[0] + X_test.shape[0], X_train.shape[1])
+            X_train, X_test = X_train.toarray(), X_test.toarray()
+            notes.append(f"sparse rows made dense: {reason}")
+    else:
         X_train, X_test = X_train.reshape(len(X_train), -1), X_test.reshape(len(X_test), -1)
     scaler, note = fit_scaler(settings.get("scale"), X_train)
-    if scaler is not None and sparse.issparse(X_train) and scaler.shift.any():
-        raise UserError("dataset.scale: minmax moves zeros here, so it needs dense rows; use dataset.sparse=false")
     notes += [note] if note else []
     if settings.get("box") is not None and scaler is not None:
         scaler = Scaler(scaler.shift, scaler.scale)  # a box of its own: nothing has to be clipped
@@ -238,7 +254,8 @@ def max_bytes(settings: Settings) -> float:
     return limit * 1e9
 
 
-def _check_memory(settings: Settings, n_rows: int, n_features: int) -> None:
+def check_memory(settings: Settings, n_rows: int, n_features: int) -> None:
+    """Refuse dense rows that would take more than ``dataset.max_gb``."""
     needed = 4.0 * n_rows * n_features
     if needed > max_bytes(settings):
         raise UserError(
@@ -267,7 +284,12 @@ def _check(part: str, table: Table) -> None:
         )
     values = X.data if sparse.issparse(X) else X
     if X.dtype.kind == "f" and not np.isfinite(values).all():
-        raise UserError(f"dataset.path: the {part} rows hold NaN or infinite values; remove or fill them")
+        row = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
+        wrong = ~np.isfinite(np.ravel(values[row]))
+        place = (
+            f", first column {plain_name(table.names[int(wrong.argmax())])!r} of row {row + 1}" if table.names else ""
+        )
+        raise UserError(f"dataset.path: the {part} rows hold NaN or infinite values{place}; remove or fill them")
 
 
 def _check_counts(y: np.ndarray, names: Sequence[str]) -> None:

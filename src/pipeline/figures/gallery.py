@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pipeline.figures.style import BROKEN, GREY, PROVED, panels_of, tidy
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FEATURES = 8
+_FEATURES, _LETTERS = 8, 26
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,68 @@ def gallery(rows: Mapping[str, Sequence[Tile]], shape: tuple[int, ...], above: S
     return figure
 
 
-def feature_changes(clean: np.ndarray, adversarial: np.ndarray, names: Sequence[str], titles: Sequence[str]) -> Figure:
-    """One panel per row of data: the features that the attack changed most, from the old value to the new one."""
-    figure, grid = panels_of(len(clean), size=(3.8, 2.4), legend=False)
-    for axes, before, after, title in zip(grid, clean, adversarial, titles):
-        order = np.argsort(-np.abs(after - before), kind="stable")[:_FEATURES][::-1]
-        y = np.arange(len(order))
-        axes.hlines(y, before[order], after[order], color=BROKEN, linewidth=2)
-        axes.plot(before[order], y, "o", color=GREY, markersize=5)
-        grown = after[order] >= before[order]
-        for marker, which in ((">", grown), ("<", ~grown)):
-            axes.plot(after[order][which], y[which], marker, color=BROKEN, markersize=5)
-        for place, feature in zip(y, order):
-            change = after[feature] - before[feature]
-            axes.annotate(f"{change:+.3f}", (1.0, place), xycoords=("axes fraction", "data"), fontsize=7, va="center")
-        axes.set_yticks(y, [str(names[feature])[:24] for feature in order], fontsize=8)
-        axes.set_title(title, fontsize=8)
-        axes.set_xlabel("value, as the model sees it", fontsize=8)
+@dataclass(frozen=True)
+class FeatureChanges:
+    """What an attack did to some rows that are no images: of each the features it changed most, largest first.
+
+    Attributes
+    ----------
+    titles : one for each of the m rows
+    names : (m, k) names of the features
+    before, after : (m, k) values as the model sees them
+    raw_before, raw_after : (m, k) the same values in the units of the file
+    """
+
+    titles: np.ndarray
+    names: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    raw_before: np.ndarray
+    raw_after: np.ndarray
+
+    @classmethod
+    def of(
+        cls, clean: np.ndarray, adversarial: np.ndarray, names: Sequence[str], titles: Sequence[str], scaler: Any = None
+    ) -> FeatureChanges:
+        """The largest changes of (m, d) rows; `scaler`, if any, knows the units of the file."""
+        order = np.argsort(-np.abs(adversarial - clean), axis=1, kind="stable")[:, :_FEATURES]
+        raw = [rows if scaler is None else scaler.inverse_transform(rows) for rows in (clean, adversarial)]
+        values = (
+            np.take_along_axis(np.asarray(rows, dtype=float), order, axis=1) for rows in (clean, adversarial, *raw)
+        )
+        return cls(np.array(titles, dtype=str), np.array([str(name) for name in names])[order], *values)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As an ``.npz`` keeps it."""
+        return vars(self)
+
+    def some(self, count: int) -> FeatureChanges:
+        """The first rows."""
+        return FeatureChanges(**{name: values[:count] for name, values in self.arrays().items()})
+
+
+def feature_changes(changes: FeatureChanges) -> Figure:
+    """One panel per row of data: features by name, from the old value to the new one, and both in the file's units."""
+    figure, grid = panels_of(len(changes.titles), size=(4.6, 2.5), legend=False)
+    for number, axes in enumerate(grid):
+        moved = np.flatnonzero(changes.before[number] != changes.after[number])
+        chosen = (moved if len(moved) else np.arange(1))[::-1]
+        before, after = changes.before[number][chosen], changes.after[number][chosen]
+        y = np.arange(len(chosen))
+        axes.hlines(y, before, after, color=BROKEN, linewidth=2)
+        axes.plot(before, y, "o", color=GREY, markersize=5)
+        for marker, which in ((">", after >= before), ("<", after < before)):
+            axes.plot(after[which], y[which], marker, color=BROKEN, markersize=5)
+        for place, (old, new) in enumerate(zip(changes.raw_before[number][chosen], changes.raw_after[number][chosen])):
+            at = (1.02, place)
+            axes.annotate(f"{old:.4g} → {new:.4g}", at, xycoords=("axes fraction", "data"), fontsize=7, va="center")
+        axes.set_yticks(y, [_short(name) for name in changes.names[number][chosen]], fontsize=8)
+        axes.set_ylim(-0.6, len(chosen) - 0.4)
+        axes.set_title(str(changes.titles[number]), fontsize=8)
+        axes.set_xlabel("value, scaled; beside it in the units of the file", fontsize=8)
         tidy(axes)
     return figure
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.figures.bracket import Known, at_least, bracket
-from pipeline.figures.gallery import Tile, picture_shape
+from pipeline.figures.gallery import FeatureChanges, Tile, feature_changes, picture_shape
 from pipeline.figures.gallery import gallery as draw_gallery
 from pipeline.figures.heat_map import Grid, heat_map
 from pipeline.figures.lines import Line, Panel, lines
@@ -28,7 +29,7 @@ from pipeline.tables import Stat
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PAPER_STEPS, _IMAGES = 10, 6
+_PAPER_STEPS, _IMAGES, _ROWS = 10, 6, 4
 _BAND = "mean over seeds, band: ± one standard deviation."
 
 
@@ -149,7 +150,7 @@ def grid(section: Section, reader: Reader) -> Drawing | None:
 
 @report_figure
 def gallery(section: Section, reader: Reader) -> Drawing | None:
-    """Clean images and what each attack made of them, for the strongest of the paper's models at hand."""
+    """Clean images and what each attack made of them, for the strongest of the paper's models; features by name."""
     order = ("adv_svm_c", "adv_svm_d", "natural", "svc", "adv_linear_svm")
     rows = sorted(section.shown_rows, key=lambda r: order.index(r.key.model) if r.key.model in order else len(order))
     cells = {label: cells[rows[0]] for label, cells in section.columns().items() if rows and rows[0] in cells}
@@ -157,6 +158,8 @@ def gallery(section: Section, reader: Reader) -> Drawing | None:
     stored = {a: reader.arrays(cell.first, "adversarial/examples.npz", names) for a, cell in cells.items()}
     found = {a: arrays for a, arrays in stored.items() if arrays is not None}
     shape = _image_shape(rows[0].runs[0].profile if rows else {}, section.pixels or 0)
+    if found and shape is None:
+        return _feature_gallery(rows[0].label, cells, reader)
     if not found or shape is None:
         return None
     clean = _clean_images(section, reader)
@@ -173,6 +176,20 @@ def gallery(section: Section, reader: Reader) -> Drawing | None:
         ]
     caption = f"{rows[0].label}, first seed. Orange frame: the label changed; green: it did not. Below: L2 distortion."
     return Drawing("Adversarial images", partial(draw_gallery, shown, shape), caption)
+
+
+def _feature_gallery(model: str, cells: Mapping[str, Cell], reader: Reader) -> Drawing | None:
+    """Of rows that are no images: the features that the first attack with a record of them changed most."""
+    names = [field.name for field in dataclasses.fields(FeatureChanges)]
+    for attack, cell in cells.items():
+        arrays = reader.arrays(cell.first, "adversarial/changes.npz", names)
+        if arrays is not None:
+            caption = (
+                f"{model} under {attack}, first seed: grey the value of the file, orange the attacker's; largest first."
+            )
+            changes = FeatureChanges(**arrays).some(_ROWS)
+            return Drawing("What the attacker changed", partial(feature_changes, changes), caption)
+    return None
 
 
 @dataset_figure

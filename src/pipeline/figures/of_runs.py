@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.figures.bracket import Known, at_least, bracket
-from pipeline.figures.gallery import Tile, feature_changes, picture_shape
+from pipeline.figures.gallery import FeatureChanges, Tile, feature_changes, picture_shape
 from pipeline.figures.gallery import gallery as draw_gallery
 from pipeline.figures.heat_map import Grid, heat_map
 from pipeline.figures.lines import Line, Panel, lines
@@ -65,22 +65,52 @@ def tuning_front(cfg: DictConfig, results: Results) -> Drawing | None:
     return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(front, panel))
 
 
+def changes_of(results: Results) -> FeatureChanges | None:
+    """What the attack changed in some rows that are no images, those first that it broke; None of images."""
+    result, data = results.attacked.result, results.data
+    if picture_shape(data.image_shape) is not None:
+        return None
+    changed = result.distortion_l2 > 0
+    chosen = _some(np.flatnonzero(changed & result.success), _ROWS)
+    chosen = chosen if chosen.size else _some(np.flatnonzero(changed), _ROWS)
+    if not chosen.size:
+        return None
+    clean, adversarial = _before_and_after(results, chosen)
+    names = data.feature_names or [f"feature {number}" for number in range(clean.shape[1])]
+    labels = dict(zip((-1, 1) if data.n_classes == 2 else range(data.n_classes), data.class_names))
+    said = zip(
+        results.attacked.rows[chosen], result.success[chosen], result.clean_scores[chosen], result.scores[chosen]
+    )
+    titles = [
+        f"row {data.test_ids[row]} ({labels[int(data.y_test[row])]}), {'broken' if broken else 'kept'}: "
+        f"score {clean_score:+.2f} → {score:+.2f}"
+        for row, broken, clean_score, score in said
+    ]
+    return FeatureChanges.of(clean, adversarial, names, titles, data.scaler)
+
+
+def _some(places: np.ndarray, count: int) -> np.ndarray:
+    return places[:: max(1, places.size // count)][:count]
+
+
+def _before_and_after(results: Results, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    clean, adversarial = results.data.X_test[results.attacked.rows[chosen]], results.attacked.result.examples[chosen]
+    return np.asarray(clean).reshape(len(chosen), -1), np.asarray(adversarial).reshape(len(chosen), -1)
+
+
 @run_figure
 def gallery(cfg: DictConfig, results: Results) -> Drawing | None:
     """Clean image, adversarial image and their difference; features by name where rows are no images."""
     result, data = results.attacked.result, results.data
-    changed = np.flatnonzero(result.distortion_l2 > 0)
-    if not changed.size:
-        return None
     shape = picture_shape(data.image_shape)
-    count = _IMAGES if shape else _ROWS
-    chosen = changed[:: max(1, changed.size // count)][:count]
-    clean = np.asarray(data.X_test[results.attacked.rows[chosen]]).reshape(len(chosen), -1)
-    adversarial = np.asarray(result.examples[chosen]).reshape(len(chosen), -1)
-    scores = [f"score {c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
     if shape is None:
-        names = getattr(data, "feature_names", None) or [f"feature {i}" for i in range(clean.shape[1])]
-        return Drawing(run_name(cfg), partial(feature_changes, clean, adversarial, names, scores))
+        changes = changes_of(results)
+        return None if changes is None else Drawing(run_name(cfg), partial(feature_changes, changes))
+    chosen = _some(np.flatnonzero(result.distortion_l2 > 0), _IMAGES)
+    if not chosen.size:
+        return None
+    clean, adversarial = _before_and_after(results, chosen)
+    scores = [f"score {c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
     low, high = data.box
     clean, adversarial = ((images - low) / np.subtract(high, low) for images in (clean, adversarial))
     difference = adversarial - clean

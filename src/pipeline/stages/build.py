@@ -58,6 +58,23 @@ def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
     return model.for_classes(data.n_classes)
 
 
+def staged_data(cfg: DictConfig, data: Dataset) -> Dataset:
+    """The loaded dataset as this run's stages use it: sparse training rows only where its model takes them."""
+    from scipy import sparse
+
+    if not sparse.issparse(data.X_test):
+        return data
+    from sklearn.utils import get_tags
+
+    from pipeline.data.windows import for_stages
+
+    takes_sparse = "path" in cfg.model  # fitted before: nothing is trained on them
+    if not takes_sparse:
+        model = build_model(cfg.model, data, cfg.seed)
+        takes_sparse = hasattr(model, "__sklearn_tags__") and bool(get_tags(model).input_tags.sparse)
+    return for_stages(data, cfg.dataset, str(cfg.model.name), takes_sparse)
+
+
 def takes(node: DictConfig, argument: str) -> bool:
     """Whether what the node builds has this constructor argument."""
     known = SOURCES.arguments(node._target_)

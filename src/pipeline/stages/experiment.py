@@ -13,6 +13,7 @@ from pipeline.data import Dataset, load_dataset
 from pipeline.progress import Observer, watch
 from pipeline.stages.attack import Attack, Attacked
 from pipeline.stages.base import Stage
+from pipeline.stages.build import staged_data
 from pipeline.stages.certify import Certify
 from pipeline.stages.evaluate import Evaluate, Evaluated
 from pipeline.stages.train import Train, Trained
@@ -40,7 +41,7 @@ class Data(Stage):
 
     def run(self, observer: Observer | None = None) -> Dataset:
         """Load what the other keys were computed for; other content is refused."""
-        return load_dataset(self.cfg.dataset, progress=observer, planned=self.key)
+        return staged_data(self.cfg, load_dataset(self.cfg.dataset, progress=observer, planned=self.key))
 
 
 @dataclass(frozen=True)

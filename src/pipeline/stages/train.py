@@ -12,8 +12,10 @@ from omegaconf import DictConfig
 
 from pipeline import fitted
 from pipeline.cache import Entry
+from pipeline.data.windows import training_rows
 from pipeline.stages.base import Stage
 from pipeline.stages.build import build_model, takes, with_parameters
+from pipeline.stages.protocol import fit_options
 from pipeline.stages.tune import Tuned, untuned
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ class Train(Stage):
         started = time.perf_counter()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model.fit(data.X_train, data.y_train, eval_set=(data.X_test, data.y_test), observer=observer)
+            options = fit_options(model, eval_set=(data.X_test, data.y_test), observer=observer)
+            model.fit(training_rows(data), data.y_train, **options)
         seconds = time.perf_counter() - started
         messages = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
         curve = {name: np.asarray(values) for name, values in getattr(model, "curve_", {}).items()}

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
+from scipy import sparse
 
 from pipeline import fitted
 from pipeline.cache import Entry
 from pipeline.data.digests import row_digests
+from pipeline.data.windows import SparseRows, training_rows
 from pipeline.stages.axes import AXES, tuned_axes
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.build import build, build_model
@@ -100,7 +102,7 @@ class Tune(Stage):
         axes = {"width" if name == "width_scale" else name: list(settings[name]) for name in self.axes}
         norm, radius = tuning_threat(self.cfg)
         # The very arrays that the grid gets are recorded below: what reached it, not what should have.
-        given = data.X_train, data.y_train
+        given = training_rows(data), data.y_train
         started = time.perf_counter()
         result = grid_search(
             model,
@@ -127,7 +129,7 @@ class Tune(Stage):
             on_edge=list(result.on_edge),
             messages=list(result.messages),
             seconds=time.perf_counter() - started,
-            seen=row_digests(given[0]),
+            seen=row_digests(SparseRows(given[0]) if sparse.issparse(given[0]) else given[0]),
             by_machine=isinstance(model, OneVsRest) and hasattr(model, "cv_scores"),
         )
 

@@ -162,6 +162,7 @@ def _dataset_input(data: Dataset) -> dict[str, Any]:
 
 
 def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: list[str]) -> None:
+    from pipeline.figures.of_runs import changes_of
     from pipeline.tracking.credentials import masked
 
     shown = cfg.copy()
@@ -195,6 +196,9 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         test_rows=rows,
         labels=results.data.y_test[rows],
     )
+    changes = changes_of(results)
+    if changes is not None:
+        np.savez_compressed(folder / "adversarial" / "changes.npz", **changes.arrays())
     around, known = results.evaluated.bracket, results.evaluated.verdicts
     np.savez_compressed(
         folder / "certificates" / "points.npz",

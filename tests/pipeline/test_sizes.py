@@ -1,0 +1,45 @@
+"""Files of the size and sparsity that SVM users have run end to end, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs import ENVIRONMENT
+from stand_ins import SHAPES, write
+
+MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "pipeline.run", *sys.argv[1:]])
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20, "GiB")
+sys.exit(done.returncode)
+"""
+
+
+@pytest.mark.parametrize("model", ["adv_linear_svm", pytest.param("svc", marks=pytest.mark.slow)])
+def test_a_run_on_sparse_rows_says_what_stays_sparse(tmp_path, run_cli, model):
+    path = write(tmp_path / "rows", "a9a", 800)
+    done = run_cli("dataset=svmlight", f"dataset.path={path}", f"model={model}", "tune.folds=2", "attack=pgd")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "training rows stay sparse (0.11 of the values are not 0)" in done.stdout
+    assert "test rows made dense: an attacker may change any of their values" in done.stdout
+    assert "within L∞ 8/255: certified" in done.stdout
+    assert "failed" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", ["adv_linear_svm", "adv_svm_c"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_file_of_full_size_runs_end_to_end(tmp_path: Path, name: str, model: str) -> None:
+    path = write(tmp_path / name, name)
+    command = [sys.executable, "-c", MEASURED, "dataset=svmlight", f"dataset.path={path}", f"model={model}"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "within L∞ 8/255: certified" in done.stdout
+    print(done.stdout)
+    assert float(re.findall(r"peak ([\d.]+) GiB", done.stdout)[0]) < 3
