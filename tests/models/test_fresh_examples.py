@@ -33,7 +33,7 @@ def machine(expansion="support_vectors", **given):
     return AdvSVM(expansion=expansion, **{**wanted, "adversary": "input", "box": BOX, **given})
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     norm=st.sampled_from(["l2", "linf"]),
