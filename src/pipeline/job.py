@@ -50,6 +50,10 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     checks: dict[str, str] = field(default_factory=dict)
+    threat: str | None = None
+    """Norm and radius of the bracket, in words; None without an attack, or where there is no result."""
+    bounded: bool = True
+    """Whether that is the attack's own ball, not the L2 cap."""
 
     @property
     def ok(self) -> bool:
@@ -185,6 +189,8 @@ def _finish(
         "finished", labels_of(cfg), flat(cfg), bundle.run_id, metrics=evaluated.metrics, curves=evaluated.curves
     )
     outcome.checks = {check.id: check.status for check in evaluated.checks}
+    known = evaluated.verdicts
+    outcome.threat, outcome.bounded = known.shown if known.attacked else None, known.bounded
     try:
         upload(bundle, store)
     except Exception as error:
@@ -195,7 +201,6 @@ def _finish(
             "  the tracking server %s failed (%s): the results are kept in %s; python -m pipeline.sync uploads them",
             masked(store.uri), type(error).__name__, bundle.folder,
         )  # fmt: skip
-    known = evaluated.verdicts
     log.info("  result  %s", result_line(evaluated.metrics, known.shown, known.attacked))
     if strict_failure:
         outcome.status, outcome.reason = "failed", strict_failure
@@ -228,8 +233,14 @@ def _reuse(cfg: DictConfig, run: Finished) -> Outcome:
     params = run.params
     radius = float(params["threat.epsilon"])
     threat = threat_words(params["threat.norm"], radius, radius if params.get("threat.units") == "raw" else None)
-    log.info("  reused run %s: %s", run.id[:8], result_line(run.metrics, threat, params["threat.attacked"] == "True"))
-    return Outcome("reused", labels_of(cfg), flat(cfg), run.id, metrics=run.metrics, curves=run.curves, checks=checks)
+    attacked = params["threat.attacked"] == "True"
+    log.info("  reused run %s: %s", run.id[:8], result_line(run.metrics, threat, attacked))
+    outcome = Outcome(
+        "reused", labels_of(cfg), flat(cfg), run.id, metrics=run.metrics, curves=run.curves, checks=checks
+    )
+    if "threat.bounded" in params:
+        outcome.threat, outcome.bounded = threat if attacked else None, params["threat.bounded"] == "True"
+    return outcome
 
 
 def _was_computed(cfg: DictConfig) -> bool:

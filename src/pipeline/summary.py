@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import math
 import re
 import shlex
@@ -22,14 +24,16 @@ from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
 from pipeline.tables import Entry, Stat, Table, bracket_entry, bracket_of, name
 from pipeline.tracking import runs
+from pipeline.tracking.bundle import pending
 from pipeline.tracking.credentials import masked
-from pipeline.tracking.store import TrackingStore, open_store
+from pipeline.tracking.store import DATABASE, TrackingStore, open_store
 from pipeline.tracking.view import arrange_sweep, chart_link, member_tag, table_link
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _UI = "http://127.0.0.1:5000"
+_CONTENT = "content"  # tag: digest of what the summary was made of
 _OF_ATTACK = ("attack.", "surrogate.", "evaluation.")
 
 
@@ -49,7 +53,8 @@ def places(results: Sequence[Outcome]) -> list[Place]:
     attacks = _distinguished(results, lambda key: key.startswith((*_OF_ATTACK, "dataset.name")), ("epsilon", "norm"))
     found = []
     for outcome, model, attack in zip(results, models, attacks):
-        threat = threat_of(outcome.settings)
+        # A job that has a result says it; to ask the attack itself is to import torch.
+        threat = threat_of(outcome.settings) if outcome.threat is None else (outcome.threat, outcome.bounded)
         words = [attack_name(str(outcome.labels["attack"]))]
         if threat is not None:
             words.append(f"{threat[0]}" if threat[1] else f"≤ {threat[0]}")
@@ -154,14 +159,37 @@ def close(sweep: Sweep, arguments: list[str]) -> int:
     command = "python -m pipeline.run " + shlex.join(arguments)
     best = best_job(sweep, results)
     _print(results, tables, command, best)
+    code = 0 if all(outcome.ok for outcome in results) else 1
+    content = _content(sweep, results)
+    before = _kept_summary(sweep, content)
+    if before is not None:
+        _print_links(sweep, before.experiment_id)
+        return code
     store = open_store(sweep.cfg.tracking)
     stages = StageStore(stages_folder(sweep.cfg))
     runs.end_abandoned(store, stages)
-    _print_links(sweep, store)
+    _print_links(sweep, store.experiment_id, store.uri.rstrip("/") if store.is_server else None)
     # Held like a job's: a summary whose process is gone is put right by the next one to open the store.
     with stages.running(f"summary-{sweep.id}", {}):
-        _log(sweep, results, tables, store, command, stages.identity, best)
-    return 0 if all(outcome.ok for outcome in results) else 1
+        _log(sweep, results, tables, store, command, {runs.STAGE_STORE: stages.identity, _CONTENT: content}, best)
+    return code
+
+
+def _content(sweep: Sweep, results: list[Outcome]) -> str:
+    """What a summary is made of: the runs of all jobs, in their order."""
+    known = [str(sweep.cfg.figures), *(outcome.run_id or str(outcome.reason) for outcome in results)]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def _kept_summary(sweep: Sweep, content: str) -> runs.Finished | None:
+    """The summary in a local store that says the same already; it is left as it is."""
+    tracking = sweep.cfg.tracking
+    if tracking.uri or pending(Path(tracking.folder)):
+        return None
+    found = runs.look_up(
+        Path(tracking.folder) / DATABASE, tracking.experiment, f"summary-{sweep.id}", lambda metric: False
+    )
+    return found if found is not None and found.tags.get(_CONTENT) == content else None
 
 
 def _print(results: list[Outcome], tables: dict[str, Table], command: str, best: Best | None) -> None:
@@ -210,14 +238,12 @@ def picture(title: str, tables: dict[str, Table]) -> str:
     return re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', r'\g<0> width="\1" height="\2"', svg, count=1)
 
 
-def _print_links(sweep: Sweep, store: TrackingStore) -> None:
+def _print_links(sweep: Sweep, experiment_id: str, server: str | None = None) -> None:
     out = console()
-    if store.is_server:
-        base = store.uri.rstrip("/")
-    else:
-        base = _UI
+    if server is None:
         out.print("open the results with: make ui, then", highlight=False)
-    for link in (table_link(base, store.experiment_id, sweep.id), chart_link(base, store.experiment_id, sweep.id)):
+    base = server or _UI
+    for link in (table_link(base, experiment_id, sweep.id), chart_link(base, experiment_id, sweep.id)):
         out.print(f"  {masked(link)}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -227,7 +253,7 @@ def _log(
     tables: dict[str, Table],
     store: TrackingStore,
     command: str,
-    home: str,
+    more_tags: dict[str, str],
     best: Best | None,
 ) -> None:
     """One summary run per sweep: a resumed sweep updates it, so that a table is never there twice."""
@@ -243,14 +269,13 @@ def _log(
     tags = {
         "role": "summary",
         "run_signature": f"summary-{sweep.id}",
-        runs.STAGE_STORE: home,
         "sweep": sweep.id,
         member_tag(sweep.id): "1",
         "dataset": ", ".join(tables),
         "model": "(summary)",
         "mlflow.note.content": "\n".join(note),
         "command": command,
-    }
+    } | more_tags
     if best is not None:
         tags |= {"best": " ".join(best.overrides), "best_run": best.run_id or ""}
     if found:

@@ -100,7 +100,7 @@ class SweepCallback(Callback):
 
 
 def _prepare(config: DictConfig) -> Sweep:
-    from pipeline.tracking.store import open_store
+    from pipeline.tracking.store import DATABASE, open_store, prepare
     from pipeline.trust import check_trusted
     from pipeline.validation import validate
 
@@ -114,7 +114,9 @@ def _prepare(config: DictConfig) -> Sweep:
     check_trusted(cfg, _given(config))
     validate(cfg)
     with no_space_as_user_error():
-        open_store(cfg.tracking)
+        folder, _ = prepare(cfg.tracking)
+        if cfg.tracking.uri or not (folder / DATABASE).exists():  # else who needs it opens it: a reused job does not
+            open_store(cfg.tracking)
     maximize = config.hydra.sweeper.get("direction", "maximize") == "maximize"
     return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), jobs, cfg, maximize)
 

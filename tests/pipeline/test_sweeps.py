@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,33 @@ def test_a_run_reused_by_a_second_sweep_stays_in_the_first(run_cli, client, tmp_
     assert columns[:3] == ["tags.`model`", "tags.`attack`", "tags.`seed`"]
     assert columns[3:6] == ["metrics.`clean`", "metrics.`certified`", "metrics.`attacked`"]
     assert store.get_experiment("1").tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_a_sweep_that_is_all_reused_leaves_its_summary_as_it_is(run_cli, tmp_path):
+    """Nothing new is nothing to write; what the summary is made of decides that, not that there is one."""
+    command = ("-m", "attack=fgsm,none", *QUICK)
+
+    def table(done):
+        return done.stdout[done.stdout.index("digits_1v7: accuracy") :].replace("reused", "finished")
+
+    def summaries():
+        found = tracked(tmp_path, role="summary")
+        with sqlite3.connect(tmp_path / "mlruns" / "mlflow.db") as database:
+            return found, database.execute("select run_uuid, end_time from runs order by start_time").fetchall()
+
+    first = run_cli(*command)
+    (known, ends) = summaries()
+    again = run_cli(*command)
+    assert "2 jobs: 2 reused" in again.stdout
+    assert table(again) == table(first)
+    assert summaries() == (known, ends)
+    # A summary that says something else is written anew: here of runs that are gone.
+    with sqlite3.connect(tmp_path / "mlruns" / "mlflow.db") as database:
+        database.execute("update tags set value = 'of other runs' where key = 'content'")
+    run_cli(*command)
+    (renewed, other_ends) = summaries()
+    assert renewed == known
+    assert other_ends != ends
 
 
 def test_swept_settings_are_columns_and_part_of_the_names(run_cli, client, tmp_path):

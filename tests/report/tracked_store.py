@@ -88,7 +88,7 @@ def invented_run(*overrides: str, started: int = 0, **metrics: float) -> Tracked
 
 def _params(cfg: DictConfig) -> dict[str, str]:
     best = {"C": 8.0, "step": 0.125} if cfg.tune.enabled else {}
-    verdicts = SimpleNamespace(norm="linf", epsilon=8 / 255, raw=None, attacked=cfg.attack.name != "none")
+    verdicts = SimpleNamespace(norm="linf", epsilon=8 / 255, raw=None, attacked=cfg.attack.name != "none", bounded=True)
     results: Any = SimpleNamespace(
         tuned=SimpleNamespace(best=best),
         trained=SimpleNamespace(model=SimpleNamespace(gamma_=0.01 + 0.001 * cfg.seed)),

@@ -77,6 +77,7 @@ def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
         "threat.epsilon": str(known.epsilon if known.raw is None else known.raw),
         "threat.units": "scaled" if known.raw is None else "raw",
         "threat.attacked": str(known.attacked),
+        "threat.bounded": str(known.bounded),
     }
     axes = tuned_axes(cfg)
     # A number of features is a whole number, whatever the grid calculates with.

@@ -27,6 +27,7 @@ class Finished:
     """A finished run as its reuse needs it; ``curves`` are the stepped metrics, points (step, value) in their order."""
 
     id: str
+    experiment_id: str
     tags: dict[str, str]
     params: dict[str, str]
     metrics: dict[str, float]
@@ -47,7 +48,7 @@ def look_up(database: Path, experiment: str, signature: str, is_curve: Callable[
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
             found = connection.execute(
-                "select r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
+                "select r.run_uuid, r.experiment_id from tags t join runs r on r.run_uuid = t.run_uuid "
                 "join experiments e on e.experiment_id = r.experiment_id "
                 "where t.key = 'run_signature' and t.value = ? and r.status = 'FINISHED' and e.name = ? "
                 "and r.lifecycle_stage = 'active' and e.lifecycle_stage = 'active' order by r.start_time limit 1",
@@ -57,7 +58,7 @@ def look_up(database: Path, experiment: str, signature: str, is_curve: Callable[
                 return None
 
             def rows(what: str) -> list[Any]:
-                return connection.execute(f"select {what} where run_uuid = ?", found).fetchall()
+                return connection.execute(f"select {what} where run_uuid = ?", found[:1]).fetchall()
 
             metrics = {k: math.nan if nan else v for k, v, nan in rows("key, value, is_nan from latest_metrics")}
             points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics if is_curve(name)}
@@ -65,7 +66,8 @@ def look_up(database: Path, experiment: str, signature: str, is_curve: Callable[
                 if name in points:
                     points[name].append((step, value))
             tags, params = dict(rows("key, value from tags")), dict(rows("key, value from params"))
-            return Finished(found[0], tags, params, metrics, {k: sorted(v) for k, v in points.items()})
+            curves = {name: sorted(own) for name, own in points.items()}
+            return Finished(found[0], str(found[1]), tags, params, metrics, curves)
     except sqlite3.Error:
         return None
 
@@ -83,7 +85,7 @@ def find_finished(store: TrackingStore, signature: str, is_curve: Callable[[str]
     id, data = found[0].info.run_id, found[0].data
     points = {name: store.client.get_metric_history(id, name) for name in data.metrics if is_curve(name)}
     stepped = {name: sorted((point.step, point.value) for point in own) for name, own in points.items()}
-    return Finished(id, dict(data.tags), dict(data.params), dict(data.metrics), stepped)
+    return Finished(id, store.experiment_id, dict(data.tags), dict(data.params), dict(data.metrics), stepped)
 
 
 def join(store: TrackingStore, run: Finished, sweep: str) -> None:
