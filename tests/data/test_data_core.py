@@ -198,9 +198,9 @@ def test_unusable_rows_are_refused_by_the_name_of_a_setting(change, setting):
     ("classes", "reason"),
     [
         ([1, 11], "no class 11"),
-        ([1], "choice of two"),
-        ("17", "choice of two"),
-        ([1, 2, 3], "choice of two"),
+        ([1], "does not choose two"),
+        ("17", "does not choose two"),
+        ([1, 2, 3], "does not choose two"),
         ([4, 4], "twice"),
         (None, "choose two"),
     ],

@@ -98,4 +98,5 @@ def test_the_optimum_s_solver_is_an_extra_and_asked_for_before_a_run(composed, m
 )
 def test_only_a_model_that_moves_rows_is_told_their_box(composed, model, box):
     cfg = composed(f"model={model}")
-    assert build_model(cfg.model, load_dataset(cfg.dataset), 0).box == box
+    told = build_model(cfg.model, load_dataset(cfg.dataset), 0).box
+    assert told == box if box is None else tuple(told) == box
