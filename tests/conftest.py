@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -26,3 +31,48 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
         return warm_python().run(module, arguments, cwd or tmp_path, ENVIRONMENT | env, timeout)
 
     return run
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess]:
+    """As ``run_cli``, in this very process: for commands that are refused before they compute anything."""
+
+    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+        from hydra.core.global_hydra import GlobalHydra
+
+        from pipeline import progress, sweep
+        from pipeline.run import main
+
+        out, err = io.StringIO(), io.StringIO()
+        GlobalHydra.instance().clear()
+        with monkeypatch.context() as patch, mock.patch.dict(os.environ, ENVIRONMENT | env, clear=True), _own_logging():
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", ["pipeline.run", *arguments])
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            # What a process has once: it must not be the one of the test before.
+            patch.setattr(sweep, "SESSION", sweep.Session())
+            patch.setattr(progress, "_console", None)
+            patch.setattr(progress, "_job", "")
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = 1 if isinstance(end.code, str) else int(end.code or 0)
+                err.write(f"{end.code}\n" if isinstance(end.code, str) else "")
+        return subprocess.CompletedProcess([*arguments], code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Hydra configures the logging of its process; afterwards it is as before."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        for handler in set(root.handlers) - set(before[0]):
+            handler.close()
+        root.handlers[:], root.level = before

@@ -243,5 +243,12 @@ def test_job_outcomes_are_left_in_the_sweeps_folder(swept):
     assert json.loads(files[0].read_text())["metrics"]["n_attacked"] == 12
 
 
+def test_runs_leave_no_lock_files_behind(swept):
+    """However many there were: the store has one, and its stages have one."""
+    folder, _ = swept
+    left = sorted(str(path.relative_to(folder / "mlruns")) for path in folder.rglob("*.lock"))
+    assert left == [".store.lock", "stages/.identity.lock"]
+
+
 def _table(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("│")]
