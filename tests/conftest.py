@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from pipeline.tracking.store import _create_database as _MADE_BY_MLFLOW
 from runs import ENVIRONMENT
 from warm_start import warm_python
 
@@ -23,12 +28,38 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
+@lru_cache
+def empty_database() -> Path:
+    """A database with MLflow's tables and nothing in them; making one takes seconds, so tests copy this one."""
+    from pipeline.tracking import store
+
+    folder = Path(tempfile.mkdtemp(prefix="advsvm-tables-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with _own_logging():
+        store._quiet()
+        _MADE_BY_MLFLOW(folder / store.DATABASE)
+    return folder / store.DATABASE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_copied() -> Iterator[None]:
+    """For stores that tests open in their own process; real processes (``runs.start``) make their tables themselves."""
+    from pipeline.tracking import store
+
+    with mock.patch.object(store, "_create_database", lambda database: shutil.copyfile(empty_database(), database)):
+        yield
+
+
 @pytest.fixture
 def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """Run ``python -m pipeline.run …`` as a user would, in a folder of its own."""
+    """Run ``python -m pipeline.run …`` as a user would, in a folder of its own with an empty store."""
 
     def run(*arguments: str, module: str = "pipeline.run", cwd: Path | None = None, timeout: float = 240, **env: str):
-        return warm_python().run(module, arguments, cwd or tmp_path, ENVIRONMENT | env, timeout)
+        folder = cwd or tmp_path
+        if not (folder / "mlruns").exists():
+            (folder / "mlruns").mkdir()
+            shutil.copyfile(empty_database(), folder / "mlruns" / "mlflow.db")
+        return warm_python().run(module, arguments, folder, ENVIRONMENT | env, timeout)
 
     return run
 

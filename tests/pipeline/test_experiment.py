@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runs import ENVIRONMENT
+from warm_start import warm_python
+
 SWEEP = ("-m", "model=adv_svm_c,adv_svm_d", "attack=pgd,zoo", "dataset.max_train=150", "evaluation.max_attacked=12")
 METRICS = [
     "clean_accuracy",
@@ -34,8 +37,7 @@ METRICS = [
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipeline.run", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    return warm_python().run("pipeline.run", arguments, folder, ENVIRONMENT, timeout=280)
 
 
 @pytest.fixture(scope="module")
