@@ -64,7 +64,7 @@ CHOICES = {
     "strict": ["true", "false"],
     "surrogate": ["natural", "null"],
     "evaluation.convergence": ["true", "false"],
-    "experiment": ["certified", "robust_tuning", "attack_strength", "iterations", "networks", "convergence"],
+    "experiment": ["certified", "robust_tuning", "attack_strength", "iterations", "convergence"],
     "figures": ["auto", "off"],
     "objective": ["robust_accuracy", "nonsense"],
 }  # fmt: skip
@@ -305,7 +305,7 @@ def complaints(arguments: list[str], code: int, folder: Path, module: str = "pip
         found.append(f"exit code {code}")
     if "Traceback" in out + err:
         found.append("a traceback")
-    sweep = "-m" in arguments or "--multirun" in arguments
+    sweep = "-m" in arguments or "--multirun" in arguments or any(a.startswith("experiment=") for a in arguments)
     lines = err.strip().splitlines()
     some = module == "pipeline.sync" and lines and all(line.startswith("error: ") for line in lines)  # one for every waiting run
     if code == 1 and not sweep and not some and (len(lines) != 1 or not lines[0].startswith("error: ")):
@@ -318,7 +318,7 @@ def complaints(arguments: list[str], code: int, folder: Path, module: str = "pip
     if SECRET in out + err:
         found.append("the password is shown")
     for path in folder.rglob("*"):
-        ours = path.is_file() and not path.is_symlink() and path.name not in (".out", ".err", "theirs.yaml")
+        ours = path.is_file() and not path.is_symlink() and path.name not in (".out", ".err", "theirs.yaml", "run.json")
         if ours and SECRET.encode() in path.read_bytes():
             found.append(f"the password is in {path.relative_to(folder)}")
     if (folder / "made").exists():
