@@ -73,7 +73,7 @@ COMMANDS = {
         ("tune.folds=1",): "tune.folds must be at least 2",
     },
     "one training row in a class": {
-        ("dataset=npz", "dataset.path=lonely.npz"): "rows lack class 1",
+        ("dataset=npz", "dataset.path=lonely.npz"): "dataset.path: class 1 has fewer than two rows",
     },
     "image shape": {
         ("dataset=npz", "dataset.path=rows.npz", "dataset.image_shape=[3,3]"): "dataset.image_shape: [3, 3]",
@@ -93,7 +93,6 @@ COMMANDS = {
         ("attack=null",): "attack=null: choose one",
         ("dataset=null",): "dataset=null: choose one",
         ("surrogate=naturl",): "no such choice",
-        ("attack=[pgd]",): "attack=[pgd]: choose one",
         ("attack._target_=🙂",): "attack: No module named '🙂'",
     },
     "convergence": {
