@@ -28,6 +28,8 @@ fi
 
 [ "$(id -u)" = 0 ] && command -v ip >/dev/null && unshare --net --uts true 2>/dev/null \
   || { echo "cluster-up: needs root, iproute2 and network namespaces" >&2; exit 3; }
+# Before there are hosts: from their network no package server is reached.
+"$here/slurm-up.sh" --install "$ROOT"
 on() { nsenter --net="/run/netns/advsvm-$1" "${@:2}"; }
 # The switch stands on the head; a host's cable is the link "n1" there.
 if ! ip netns list | grep -q '^advsvm-head\b'; then

@@ -1,17 +1,19 @@
-"""Random command lines and data files, composed from a grammar: each ends well or in one line.
+"""Random command lines, data files and damaged stores, composed from a grammar: each ends well or in one line.
 
     python scripts/fuzz.py MINUTES [SEED]
 
 Every case prints its seed; ``python scripts/fuzz.py 0 SEED`` repeats one. Cases run in children of one process that has
 the slow imports behind it. What is asked of every case: exit code 0, or 1 and one line that starts with "error: " and
 names no exception; no traceback; no run left RUNNING; no password in anything printed or written; nothing outside the
-case's folder.
+case's folder. A command that ended well is given again and says the same of itself, or is refused again.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pickle
 import random
 import re
 import shutil
@@ -21,9 +23,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 SECRET = "hunter2-fuzz"
+COMMANDS = ["pipeline.report", "pipeline.sync", "pipeline.cache", "pipeline.data"]
 LIMIT = 120  # seconds a case may take
 QUICK = ["tune=none", "dataset.max_train=40", "evaluation.max_attacked=3", "compute.threads=1", "figures=off", "evaluation.certify_seconds=1"]
 
@@ -36,12 +40,17 @@ NUMERIC = ["seed", "model.C", "model.step", "model.epsilon", "model.batch_size",
            "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly", "evaluation.certified_radius",
            "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads", "tune.folds", "tune.radius", "tune.seed",
            "dataset.split_seed", "dataset.max_train", "dataset.max_test", "dataset.test_size", "model.expansion.n_features",
-           "model.kernel.width_scale", "model.kernel.gamma", "model.gamma"]  # fmt: skip
+           "model.kernel.width_scale", "model.kernel.gamma", "model.gamma", "tune.within", "tune.max_rows", "tune.C", "tune.step",
+           "model.C_f", "model.degree", "attack.restarts", "attack.queries", "attack.max_queries", "attack.confidence",
+           "attack.random_state", "dataset.max_gb", "hydra.sweeper.n_trials", "hydra.sweeper.max_batch_size"]  # fmt: skip
 WORDY = ["dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder", "checks",
          "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm", "model.schedule",
          "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted", "attack._target_", "model._target_",
          "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model", "attack", "dataset", "tune", "tracking", "experiment",
-         "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate"]  # fmt: skip
+         "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate", "tracking.register", "tune.select", "tune.norm",
+         "attack.units", "model.path", "model.kernel", "model.trust", "objective", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweep.subdir",
+         "hydra.output_subdir", "hydra.job.name", "hydra.job.chdir", "hydra.verbose", "dataset.label", "dataset.box", "dataset.mutable",
+         "hydra.callbacks.sweep", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "evaluation", "compute"]  # fmt: skip
 CHOICES = {
     "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact", "natural_exact",
               "fitted", "dnn_natural", "dnn_free"],
@@ -54,10 +63,13 @@ CHOICES = {
     "on_existing": ["reuse", "rerun"],
     "strict": ["true", "false"],
     "surrogate": ["natural", "null"],
+    "evaluation.convergence": ["true", "false"],
+    "experiment": ["certified", "robust_tuning", "attack_strength", "iterations", "convergence"],
+    "figures": ["auto", "off"],
     "objective": ["robust_accuracy", "nonsense"],
 }  # fmt: skip
 FLAGS = ["-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir", "--config-dir=.",
-         "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
+         "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+", "-m seed=0", "--run", "-cd", "-cn=x", "@", "a@b=c", "~seed", "~dataset.name", "+hydra=x", "-c=all", "--package=model", "-p=x", "--version", "-h", "--hydra-help", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
 
 
 def command_line(rng: random.Random, folder: Path) -> list[str]:
@@ -69,6 +81,8 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         arguments = [a for a in arguments if not a.startswith("dataset=")] + data_file(rng, folder)
     if rng.random() < 0.08:
         arguments += configuration(rng, folder)
+    if rng.random() < 0.08:
+        arguments += fitted_file(rng, folder)
     for _ in range(rng.choice([0, 1, 1, 2])):
         kind = rng.random()
         if kind < 0.45:
@@ -78,9 +92,80 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         else:
             arguments.append(rng.choice(FLAGS))
     if rng.random() < 0.2:
-        arguments += ["-m", "seed=0,1"]
+        swept = ["seed=0,1"] * 6 + ["seed=range(2)", "seed=0,0", "seed=choice(0,1)", "seed=glob(*)", "seed=range(0)", "seed=range(3,1)",
+                                    "model.C=interval(0.1,1)", "model.C=shuffle(range(1,3))", "model.C=1,", "attack=fgsm,none", "attack=glob(f*)",
+                                    "evaluation.l2_cap=0.25,2.0", "dataset.max_train=40,abc", "model.kernel=rbf,laplacian", "attack=fgsm,x",
+                                    "dataset.classes=[1,7],[3,8]", "attack={name:a},{name:b}", "notes=a,'b,c'", "attack.epsilon=extend_list(1)"]  # fmt: skip
+        arguments += ["-m", rng.choice(swept)]
+        if rng.random() < 0.1:
+            arguments += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "objective=robust_accuracy"]
     rng.shuffle(arguments)
     return arguments
+
+
+def small_command(rng: random.Random, folder: Path) -> list[str]:
+    """A command about what is kept, in a store with a finished run that something happened to."""
+    hurt_store(rng, folder)
+    words = [*WORDS, "all", "30d", "1s", "mlruns", "nowhere", "case", "true", "1", "digits_1v7", "/proc", "/dev/null"]
+    names = ["tracking.folder", "tracking.uri", "tracking.experiment", "sweep", "dataset", "name", "output", "docs", "stored", "figures",
+             "log", "cache.folder", "remove", "nonsense", "", "dataset.path", "dataset.name", "folder"]  # fmt: skip
+    settings = [f"{rng.choice(names)}={rng.choice(words)}" for _ in range(rng.choice([0, 0, 1, 1, 2]))]
+    return settings + rng.choice([[]] * 8 + [["--help"], ["-x"], ["remove=all"], ["remove=1s"], ["log=false"], ["figures=off"]])
+
+
+def hurt_store(rng: random.Random, folder: Path) -> None:
+    """Damage, empty or remove some files of the store, or put others in their place."""
+    (folder / "mlruns" / "pending" / "x").mkdir(parents=True)
+    (folder / "mlruns" / "pending" / "x" / "run.json").write_text(
+        rng.choice(["", "{", "3", "[]", "{}", '{"run_id": "../../x"}', '{"uri": "http://ann:' + SECRET + '@127.0.0.1:9"}', "[" * 5000])
+    )
+    if rng.random() < 0.6:
+        shutil.rmtree(folder / "mlruns" / "pending")
+    files = sorted(path for path in (folder / "mlruns").rglob("*") if path.is_file())
+    for file in rng.sample(files, rng.choice([0, 1, 3, 10])) + [folder / "mlruns" / "mlflow.db"] * (rng.random() < 0.1):
+        how = rng.choice(["damage", "damage", "empty", "gone", "folder", "text"])
+        if how == "damage":
+            damage(rng, file, always=True)
+        elif how in ("empty", "text"):
+            file.write_text("" if how == "empty" else '{"a": [1, null]}')
+        else:
+            file.unlink()
+            if how == "folder":
+                file.mkdir()
+    if rng.random() < 0.3:
+        with suppress(sqlite3.Error), closing(sqlite3.connect(folder / "mlruns" / "mlflow.db")) as connection, connection:
+            value = rng.choice(["x", "", "-1", "\x1b[31mx", "../../x", "=1", "[red]", "nan", "1e999"])
+            connection.execute(rng.choice(["update tags set value = ? where key = ?", "delete from tags where ? <> '' and key = ?"]),
+                               (value or "x", rng.choice(["seed", "model", "attack", "dataset", "run_signature", "role", "sweep", "stage_reuse"])))  # fmt: skip
+
+
+def fitted_file(rng: random.Random, folder: Path) -> list[str]:
+    """A model of somewhere else, whole or not."""
+    import numpy as np
+    from sklearn.svm import SVC, LinearSVC
+
+    X, y = np.random.default_rng(0).random((20, rng.choice([64, 64, 3]))), np.arange(20) % 2
+    kind, file = rng.choice(["skops", "skops", "pickle", "text", "joblib"]), folder / "model.skops"
+    model = rng.choice([SVC(), SVC(kernel="linear"), LinearSVC(), SVC(kernel="poly")])
+    model = model.fit(X, rng.choice([y, np.array(["1", "7"])[y], np.array([1, 7])[y]])) if rng.random() < 0.9 else model
+    if kind == "skops":
+        import skops.io
+
+        skops.io.dump(model, file)
+    elif kind == "text":
+        file.write_text("cos\nmkdir\n(S'made'\ntR.")
+    else:
+        file.write_bytes(pickle.dumps(rng.choice([model, _Payload()])))
+    damage(rng, file)
+    path = rng.choice(["model.skops"] * 6 + ["nowhere", ".", "models:/x/1", "runs:/x/model", "runs:/../../x", "/proc/self/mem", "http://127.0.0.1:9/x"])
+    return ["model=fitted", f"model.path={path}", *rng.choice([[]] * 3 + [["tune=none"], ["tune=accuracy"]])]
+
+
+class _Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ("made",)
 
 
 def data_file(rng: random.Random, folder: Path) -> list[str]:
@@ -130,8 +215,8 @@ def cell(rng: random.Random) -> str:
     return rng.choice(odd if rng.random() < 0.01 else ["0.1", "0.5", "0.9"])
 
 
-def damage(rng: random.Random, file: Path) -> None:
-    if rng.random() < 0.25:
+def damage(rng: random.Random, file: Path, always: bool = False) -> None:
+    if always or rng.random() < 0.25:
         content = bytearray(file.read_bytes())
         for _ in range(rng.choice([1, 20])):
             if content:
@@ -175,7 +260,7 @@ def configuration(rng: random.Random, folder: Path) -> list[str]:
     return [rng.choice(["--config-dir=conf", "--config-dir=./conf/"]), "experiment=theirs"]
 
 
-def run(arguments: list[str], folder: Path) -> int:
+def run(arguments: list[str], folder: Path, module: str = "pipeline.run") -> int:
     """The exit code of the command in a child; its output is in ``folder/.out`` and ``folder/.err``."""
     child = os.fork()
     if child == 0:
@@ -186,12 +271,10 @@ def run(arguments: list[str], folder: Path) -> int:
             for stream, file in ((1, ".out"), (2, ".err")):
                 os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            sys.argv = ["pipeline.run", *arguments]
-            from pipeline.run import main
-
+            sys.argv = [module, *arguments]
+            command = importlib.import_module(module if module in ("pipeline.run", "pipeline.sync") else f"{module}.__main__")
             try:
-                main()
-                code = 0
+                code = command.main() or 0
             except SystemExit as end:
                 if isinstance(end.code, str):
                     print(end.code, file=sys.stderr)
@@ -215,16 +298,17 @@ def run(arguments: list[str], folder: Path) -> int:
     return 124
 
 
-def complaints(arguments: list[str], code: int, folder: Path) -> list[str]:
+def complaints(arguments: list[str], code: int, folder: Path, module: str = "pipeline.run") -> list[str]:
     out, err = ((folder / name).read_text(errors="replace") for name in (".out", ".err"))
     found = []
     if code not in (0, 1):
         found.append(f"exit code {code}")
     if "Traceback" in out + err:
         found.append("a traceback")
-    sweep = "-m" in arguments or "--multirun" in arguments
+    sweep = "-m" in arguments or "--multirun" in arguments or any(a.startswith("experiment=") for a in arguments)
     lines = err.strip().splitlines()
-    if code == 1 and not sweep and (len(lines) != 1 or not lines[0].startswith("error: ")):
+    some = module == "pipeline.sync" and lines and all(line.startswith("error: ") for line in lines)  # one for every waiting run
+    if code == 1 and not sweep and not some and (len(lines) != 1 or not lines[0].startswith("error: ")):
         found.append(f"{len(lines)} lines of error")
     said = "\n".join([*lines, *(line for line in out.splitlines() if "failed:" in line or "  failed  " in line)])
     if named := re.search(r"\b(?!UserError)[A-Z][A-Za-z]*(Error|Exception|Warning)\b", said):
@@ -234,16 +318,23 @@ def complaints(arguments: list[str], code: int, folder: Path) -> list[str]:
     if SECRET in out + err:
         found.append("the password is shown")
     for path in folder.rglob("*"):
-        ours = path.is_file() and not path.is_symlink() and path.name not in (".out", ".err", "theirs.yaml")
+        ours = path.is_file() and not path.is_symlink() and path.name not in (".out", ".err", "theirs.yaml", "run.json")
         if ours and SECRET.encode() in path.read_bytes():
             found.append(f"the password is in {path.relative_to(folder)}")
     if (folder / "made").exists():
         found.append("code of a file was run")
     for database in folder.rglob("mlflow.db"):
-        with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True) as connection:
+        # A database that the case itself damaged is nobody's fault here.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             if connection.execute("select 1 from runs where status = 'RUNNING'").fetchone():
                 found.append("a run is RUNNING")
     return found
+
+
+def results(folder: Path) -> list[str]:
+    """The results that a command printed, without the number and the state of the run."""
+    lines = (folder / ".out").read_text(errors="replace").splitlines()
+    return [line[line.index("clean ") :] for line in lines if "certified" in line and "clean " in line]
 
 
 def case(seed: int, home: Path, template: Path) -> list[str]:
@@ -253,12 +344,26 @@ def case(seed: int, home: Path, template: Path) -> list[str]:
     folder.mkdir(parents=True)
     # An empty store that was made once: making the tables takes longer than most cases.
     shutil.copytree(template, folder / "mlruns")
-    arguments = command_line(rng, folder)
-    code = run(arguments, folder)
-    found = complaints(arguments, code, folder)
+    module = rng.choice(COMMANDS) if rng.random() < 0.2 else "pipeline.run"
+    if module == "pipeline.run":
+        if rng.random() < 0.1:
+            hurt_store(rng, folder)
+        arguments = command_line(rng, folder)
+    else:
+        arguments = small_command(rng, folder)
+    code = run(arguments, folder, module)
+    found = complaints(arguments, code, folder, module)
+    if module == "pipeline.run" and code == 0 and not found and rng.random() < 0.2:
+        before = results(folder)
+        again = run(arguments, folder)
+        found = [f"again: {complaint}" for complaint in complaints(arguments, again, folder)]
+        if again != code:
+            found.append(f"the same command again ends with {again}")
+        elif results(folder) != before:
+            found.append("the same command again says something else")
     found += [f"wrote outside: {path.name}" for path in (home / "inner").iterdir() if path != folder]
     lines = (folder / ".err").read_text(errors="replace").strip().splitlines()
-    print(json.dumps({"seed": seed, "code": code, "wrong": found, "said": lines[-1][:200] if lines else "",
+    print(json.dumps({"seed": seed, "command": module, "code": code, "wrong": found, "said": lines[-1][:200] if lines else "",
                       **({"arguments": arguments} if found else {})}, ensure_ascii=False), flush=True)  # fmt: skip
     return found
 
@@ -275,6 +380,7 @@ def main() -> int:
     import attacks  # noqa: F401
     import models  # noqa: F401
     import pipeline.run
+    import pipeline.report.build
     import pipeline.tracking.record  # noqa: F401
 
     torch.set_num_threads(1)

@@ -4,6 +4,7 @@
 #
 #   usage: scripts/slurm-up.sh [FOLDER]        prints the line that points SLURM's commands at the cluster:
 #          eval "$(scripts/slurm-up.sh)" && sinfo
+#          scripts/slurm-up.sh --install       only installs the packages
 #   stop:  scripts/slurm-down.sh [FOLDER]
 #
 # A cluster that answers already (SLURM_CONF or /etc/slurm) is used as it is and never touched.
@@ -14,8 +15,10 @@ set -euo pipefail
 
 say() { echo "slurm-up: $*" >&2; }
 die() { say "$*"; exit 1; }
+only_install=0
+if [ "${1:-}" = --install ]; then only_install=1; shift; fi
 
-if command -v sinfo >/dev/null && timeout 5 sinfo -h -o %T 2>/dev/null | grep -qE 'idle|mixed|allocated'; then
+if [ $only_install = 0 ] && command -v sinfo >/dev/null && timeout 5 sinfo -h -o %T 2>/dev/null | grep -qE 'idle|mixed|allocated'; then
   say "a cluster answers already; using it"
   [ -z "${SLURM_CONF:-}" ] || echo "export SLURM_CONF=$SLURM_CONF"
   exit 0
@@ -65,6 +68,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$LOG/apt.log" 2>&1 \
     || { tail -n 5 "$LOG/apt.log" >&2; die "apt-get could not install ${missing[*]}"; }
 fi
+[ $only_install = 0 ] || exit 0
 
 # --- munge: messages between the daemons are signed with a key of this cluster
 [ -s "$ROOT/etc/munge.key" ] || mungekey --create --keyfile "$ROOT/etc/munge.key"

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import io
+import logging
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from pipeline.tracking.store import _create_database as _MADE_BY_MLFLOW
 from runs import ENVIRONMENT
 from warm_start import warm_python
 
@@ -18,11 +28,82 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
+@lru_cache
+def empty_database() -> Path:
+    """A database with MLflow's tables and nothing in them; making one takes seconds, so tests copy this one."""
+    from pipeline.tracking import store
+
+    folder = Path(tempfile.mkdtemp(prefix="advsvm-tables-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with _own_logging():
+        store._quiet()
+        _MADE_BY_MLFLOW(folder / store.DATABASE)
+    return folder / store.DATABASE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_copied() -> Iterator[None]:
+    """For stores that tests open in their own process; real processes (``runs.start``) make their tables themselves."""
+    from pipeline.tracking import store
+
+    with mock.patch.object(store, "_create_database", lambda database: shutil.copyfile(empty_database(), database)):
+        yield
+
+
 @pytest.fixture
 def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """Run ``python -m pipeline.run …`` as a user would, in a folder of its own."""
+    """Run ``python -m pipeline.run …`` as a user would, in a folder of its own with an empty store."""
 
     def run(*arguments: str, module: str = "pipeline.run", cwd: Path | None = None, timeout: float = 240, **env: str):
-        return warm_python().run(module, arguments, cwd or tmp_path, ENVIRONMENT | env, timeout)
+        folder = cwd or tmp_path
+        if not (folder / "mlruns").exists():
+            (folder / "mlruns").mkdir()
+            shutil.copyfile(empty_database(), folder / "mlruns" / "mlflow.db")
+        return warm_python().run(module, arguments, folder, ENVIRONMENT | env, timeout)
 
     return run
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess]:
+    """As ``run_cli``, in this very process: for commands that are refused before they compute anything."""
+
+    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+        from hydra.core.global_hydra import GlobalHydra
+
+        from pipeline import progress, sweep
+        from pipeline.run import main
+
+        out, err = io.StringIO(), io.StringIO()
+        GlobalHydra.instance().clear()
+        with monkeypatch.context() as patch, mock.patch.dict(os.environ, ENVIRONMENT | env, clear=True), _own_logging():
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", ["pipeline.run", *arguments])
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            # What a process has once: it must not be the one of the test before.
+            patch.setattr(sweep, "SESSION", sweep.Session())
+            patch.setattr(progress, "_console", None)
+            patch.setattr(progress, "_job", "")
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = 1 if isinstance(end.code, str) else int(end.code or 0)
+                err.write(f"{end.code}\n" if isinstance(end.code, str) else "")
+        return subprocess.CompletedProcess([*arguments], code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Hydra configures the logging of its process; afterwards it is as before."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        for handler in set(root.handlers) - set(before[0]):
+            handler.close()
+        root.handlers[:], root.level = before

@@ -29,6 +29,8 @@ _FACTS_OF_G = ("bounds", "sum", "form", "refine_distances", "lowest_nearby")
 _ROUNDING_OF_G = ("value_error", "gradient_error", "float32_sensitivity")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
+# Far beyond what a kernel can mean; what is larger overflows in single precision half-way through a run.
+_LARGEST_SCALE, _LARGEST_GAMMA = 1e9, 1e30
 
 
 class Nearby(NamedTuple):
@@ -74,8 +76,12 @@ class Kernel(Registered, ABC, family="kernel"):
     def __post_init__(self) -> None:
         if not self.width_scale > 0:
             raise ValueError(f"kernel.width_scale must be positive, got {self.width_scale!r}")
+        if self.width_scale > _LARGEST_SCALE:
+            raise ValueError(f"kernel.width_scale must be at most {_LARGEST_SCALE:g}, got {self.width_scale!r}")
         if self.gamma is not None and not self.gamma > 0:
             raise ValueError(f"kernel.gamma must be positive or None, got {self.gamma!r}")
+        if self.gamma is not None and self.gamma > _LARGEST_GAMMA:
+            raise ValueError(f"kernel.gamma must be at most {_LARGEST_GAMMA:g}, got {self.gamma!r}")
 
     def resolve_gamma(self, X: Any, seed: int) -> float:
         """`gamma`, or `width_scale` / median(‖x - x'‖) ** `median_power` over a seeded subsample of the rows of X."""

@@ -108,10 +108,13 @@ def _fetched(path: str, uri: str, folder: str) -> Path:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    from pipeline.tracking.store import DATABASE, sqlite_address
+
     # A login was taken out of the address before anything else was done (pipeline.tracking.credentials).
-    store = uri or f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
-    if not uri and not (Path(folder) / "mlflow.db").exists():
+    database = Path(folder).resolve() / DATABASE
+    if not uri and not database.exists():
         raise UserError(f"model.path: {path} is in no store: {folder} holds none; set tracking.folder or tracking.uri")
+    store = uri or sqlite_address(database)
     mlflow.set_tracking_uri(store)
     mlflow.set_registry_uri(store)
     try:

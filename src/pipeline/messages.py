@@ -49,8 +49,10 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not understood; put quotes around the value, key='…'"
     words = " ".join(text.split())
-    # What Hydra says is about the command line; the name of any other exception helps to find where it came from.
-    return words if words and isinstance(error, (HydraException, OmegaConfBaseException)) else _named(error, words)
+    # What Hydra and our models (ValueError) say is about a setting or the data; the name of any other exception helps
+    # to find where it came from.
+    worded = isinstance(error, (HydraException, OmegaConfBaseException, ValueError))
+    return words if words and worded else _named(error, words)
 
 
 def _not_yaml(error: YAMLError) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -134,12 +132,8 @@ def test_an_array_of_objects_is_refused_unread(tmp_path):
     ],
 )
 @pytest.mark.parametrize("sweep", [(), ("-m",)])
-def test_a_wrong_dataset_is_refused_before_a_run_or_a_sweep_exists(tmp_path, change, message, sweep):
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "ADVSVM"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.run", *sweep, change],
-        cwd=tmp_path, capture_output=True, text=True, env=clean | {"ADVSVM_DATA": str(tmp_path / "data")},
-    )  # fmt: skip
+def test_a_wrong_dataset_is_refused_before_a_run_or_a_sweep_exists(command, tmp_path, change, message, sweep):
+    done = command(*sweep, change, ADVSVM_DATA=str(tmp_path / "data"))
     assert done.returncode == 1
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

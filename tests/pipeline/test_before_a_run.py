@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,35 +15,23 @@ from pipeline.validation import check_groups, check_rows, validate
 from runs import tracked
 
 SETTINGS = {
-    "seed=4294967296": "seed must be less than 4294967296",
     "tune.seed=4294967296": "tune.seed must be less than 4294967296",
     f"compute.threads={4 * available_cores() + 1}": f"compute.threads must be at most {4 * available_cores()}",
-    "dataset.name=a/b": "dataset.name must be a name without /",
-    "model.name=..": "model.name must be a name",
-    "attack.name=''": "attack.name must be a name",
-    "+surrogate=natural": "surrogate=natural: choose a model, model@surrogate=natural",
-    "cache.folder=/dev/null/x": "cache.folder: cannot write to /dev/null/x",
-}
-TOGETHER = {
-    ("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none",
-    ("model=svc", "evaluation.convergence=true"): "evaluation.convergence: svc has no iterates",
-    ("model=adv_linear_svm", "evaluation.convergence=true"): "evaluation.convergence: adv_linear_svm has no iterates",
 }
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"), [*(((k,), v) for k, v in SETTINGS.items()), *TOGETHER.items()], ids=str
-)
-def test_a_setting_is_refused_by_name(composed, overrides, message):
-    if overrides == ("+surrogate=natural",):
-        cfg = composed()
-        cfg.surrogate = "natural"
-    else:
-        cfg = composed(*overrides)
-    with pytest.raises(UserError) as refusal:
+@pytest.mark.parametrize(("override", "message"), SETTINGS.items(), ids=str)
+def test_a_setting_is_refused_by_name(composed, override, message):
+    with pytest.raises(UserError, match=message):
+        validate(composed(override))
+    validate(composed(override.replace("=4294967296", "=4294967295").replace(f"={4 * available_cores() + 1}", "=1")))
+
+
+def test_a_surrogate_that_is_no_model_is_refused(composed):
+    cfg = composed()
+    cfg.surrogate = "natural"
+    with pytest.raises(UserError, match="surrogate=natural: choose a model, model@surrogate=natural"):
         validate(cfg)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 def test_groups_are_checked_before_anything_is_named_after_them(composed):
@@ -62,28 +51,110 @@ def test_too_few_rows_are_noticed_before_the_grid(composed, counts, message):
         check_rows(composed(), data.y_train)
 
 
+# Setting (or what else is wrong) → command lines, and a part of the line that each is answered with.
 COMMANDS = {
+    "seed": {
+        ("seed=4294967296",): "seed must be less than 4294967296",
+        ("seed=-1",): "seed must be at least 0",
+        ("seed=99999999999999999999",): "seed must be less than 4294967296",
+    },
+    "split_seed": {
+        ("dataset.split_seed=4294967296",): "dataset.split_seed: 4294967296",
+        ("dataset.split_seed=-1",): "dataset.split_seed: -1",
+    },
+    "threads": {
+        ("compute.threads=100000",): f"compute.threads must be at most {4 * available_cores()}",
+        ("compute.threads=999999999",): f"compute.threads must be at most {4 * available_cores()}",
+        ("compute.threads=0",): "compute.threads must be at least 1",
+    },
+    "folds": {
+        ("dataset.max_train=6",): "tune.folds=5: class",
+        ("tune.folds=200",): "tune.folds=200: class",
+        ("tune.folds=1",): "tune.folds must be at least 2",
+    },
+    "one training row in a class": {
+        ("dataset=npz", "dataset.path=lonely.npz"): "dataset.path: class 1 has fewer than two rows",
+    },
+    "image shape": {
+        ("dataset=npz", "dataset.path=rows.npz", "dataset.image_shape=[3,3]"): "dataset.image_shape: [3, 3]",
+        ("dataset=npz", "dataset.path=rows.npz", "dataset.image_shape=[-4,-4]"): "dataset.image_shape: [-4, -4]",
+        ("dataset=npz", "dataset.path=rows.npz", "dataset.image_shape=abc"): "dataset.image_shape: 'abc'",
+    },
+    "cache.folder": {
+        ("cache.folder=/dev/null/x",): "cache.folder: cannot write to /dev/null/x",
+        ("cache.folder=rows.npz",): "cache.folder: cannot write to ",
+    },
+    "names": {
+        ("dataset.name=a/b",): "dataset.name must be a name without /",
+        ("model.name=..",): "model.name must be a name without /",
+        ("attack.name=''",): "attack.name must be a name without /",
+    },
+    "groups": {
+        ("attack=null",): "attack=null: choose one",
+        ("dataset=null",): "dataset=null: choose one",
+        ("surrogate=naturl",): "no such choice",
+        ("attack._target_=🙂",): "attack: No module named '🙂'",
+    },
+    "convergence": {
+        ("model=svc", "evaluation.convergence=true"): "evaluation.convergence: svc has no iterates",
+        ("model=adv_linear_svm", "evaluation.convergence=true"): "evaluation.convergence: adv_linear_svm has no",
+    },
+    "natural": {("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none"},
+    "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
+    "references": {("tune.metric=${nope}",): "tune.metric: ${nope} names no setting"},
+}
+LINES = [(arguments, message) for lines in COMMANDS.values() for arguments, message in lines.items()]
+# Wrong with -m or without it only.
+LINES_OF_ONE_KIND = {
     ("hydra/launcher=joblib",): "hydra/launcher=joblib starts the jobs of a sweep: add -m",
-    ("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs",
-    ("-m", "hydra.job.chdir=true"): "hydra.job.chdir=true would move the runs",
+    ("hydra/launcher=slurm",): "hydra/launcher=slurm starts the jobs of a sweep: add -m",
+    ("hydra/sweeper=optuna",): "hydra/sweeper=optuna chooses the jobs of a sweep: add -m",
     ("--experimental-rerun", "x.pickle"): "--experimental-rerun executes what its file says",
     ("--exp=x.pickle",): "--experimental-rerun executes what its file says",
     ("-m", "seed=range(0)"): "the sweep has no jobs",
-    ("attack=null",): "attack=null: choose one",
-    ("attack._target_=🙂",): "attack: No module named '🙂'",
-    ("dataset.max_train=6",): "tune.folds=5: class",
-    ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
-    ("-m", "tune.metric=${nope}"): "tune.metric: ${nope} names no setting",
+    ("seed=range(0)", "-m"): "the sweep has no jobs",
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), COMMANDS.items(), ids=" ".join)
-def test_a_command_is_refused_in_one_line_without_a_run(run_cli, tmp_path, arguments, message):
-    done = run_cli(*arguments)
+@pytest.fixture
+def folder(tmp_path):
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=draw.random((40, 16)), y=np.arange(40) % 2)
+    np.savez(tmp_path / "lonely.npz", X=draw.random((5, 16)), y=[0, 0, 0, 0, 1])
+    return tmp_path
+
+
+def _assert_refused(command, folder, arguments, message):
+    done = command(*arguments)
     assert done.returncode == 1
     assert message in done.stderr
+    assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
-    assert not tracked(tmp_path)
+    assert not re.search(r"[A-Z]\w+(Error|Exception)", done.stderr)
+    assert not tracked(folder)
+
+
+@pytest.mark.parametrize(("arguments", "message"), LINES, ids=[" ".join(arguments) for arguments, _ in LINES])
+def test_a_command_is_refused_in_one_line_without_a_run(command, folder, arguments, message):
+    _assert_refused(command, folder, arguments, message)
+
+
+# Of each kind one in a sweep as well: there the driver looks first, and a job that gets further looks again.
+@pytest.mark.parametrize(
+    ("arguments", "message"), [next(iter(lines.items())) for lines in COMMANDS.values()], ids=list(COMMANDS)
+)
+def test_a_sweep_is_refused_without_a_run(command, folder, arguments, message):
+    done = command(*arguments, "-m")
+    assert done.returncode == 1
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not tracked(folder, role="experiment")
+    assert "RUNNING" not in {run["status"] for run in tracked(folder)}
+
+
+@pytest.mark.parametrize(("arguments", "message"), LINES_OF_ONE_KIND.items(), ids=map(" ".join, LINES_OF_ONE_KIND))
+def test_what_goes_with_a_sweep_only_or_never_is_refused(command, folder, arguments, message):
+    _assert_refused(command, folder, arguments, message)
 
 
 FLAGS = {

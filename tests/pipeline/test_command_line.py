@@ -21,8 +21,8 @@ TYPOS = {
 
 
 @pytest.mark.parametrize(("argument", "message"), TYPOS.items(), ids=TYPOS)
-def test_a_typo_is_one_line_naming_the_setting(run_cli, tmp_path, argument, message):
-    done = run_cli(argument)
+def test_a_typo_is_one_line_naming_the_setting(command, tmp_path, argument, message):
+    done = command(argument)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.strip().count("\n") == 0
@@ -42,9 +42,9 @@ def test_help_names_the_groups_and_typical_commands(run_cli):
     assert "schema" not in text
 
 
-def test_an_unwritable_store_is_one_line(run_cli, tmp_path):
+def test_an_unwritable_store_is_one_line(command, tmp_path):
     (tmp_path / "mlruns").write_text("a file where the folder should be")
-    done = run_cli("tune=none")
+    done = command("tune=none")
     assert done.returncode == 1
     assert done.stderr.startswith("error: tracking.folder: cannot write to")
     assert done.stderr.strip().count("\n") == 0

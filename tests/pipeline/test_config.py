@@ -51,6 +51,8 @@ OUT_OF_RANGE = {
     "model.batch_size=0": "model.batch_size must be at least 1",
     "model.schedule=konstant": "did you mean constant",
     "model.kernel.width_scale=0": "model.kernel.width_scale must be positive, got 0",
+    "model.kernel.width_scale=1e308": "model.kernel.width_scale must be at most 1e.09, got 1e.308",
+    "model.kernel.gamma=1e308": "model.kernel.gamma must be at most 1e.30, got 1e.308",
     "attack.epsilon=-1": "attack.epsilon must be a finite number >= 0, got -1",
     "attack.steps=0": "attack.steps must be an integer >= 1, got 0",
     "seed=-1": "seed must be at least 0",

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runs import ENVIRONMENT
+from warm_start import warm_python
+
 SWEEP = ("-m", "model=adv_svm_c,adv_svm_d", "attack=pgd,zoo", "dataset.max_train=150", "evaluation.max_attacked=12")
 METRICS = [
     "clean_accuracy",
@@ -34,8 +37,7 @@ METRICS = [
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipeline.run", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    return warm_python().run("pipeline.run", arguments, folder, ENVIRONMENT, timeout=280)
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +243,13 @@ def test_job_outcomes_are_left_in_the_sweeps_folder(swept):
     files = sorted((folder / "multirun").glob("*/*/*/result.json"))
     assert len(files) >= 4
     assert json.loads(files[0].read_text())["metrics"]["n_attacked"] == 12
+
+
+def test_runs_leave_no_lock_files_behind(swept):
+    """However many there were: the store has one, and its stages have one."""
+    folder, _ = swept
+    left = sorted(str(path.relative_to(folder / "mlruns")) for path in folder.rglob("*.lock"))
+    assert left == [".store.lock", "stages/.identity.lock"]
 
 
 def _table(text: str) -> list[str]:

@@ -76,6 +76,13 @@ def test_swept_radii_and_caps_are_columns_of_their_own() -> None:
     assert ["ZOO ≤ L2 1" in table.columns[2], "ZOO ≤ L2 2" in table.columns[3]] == [True, True]
 
 
+def test_a_list_keeps_its_brackets() -> None:
+    tables = sweep_tables([outcome(dataset__classes=classes) for classes in ("['1', '7']", "['3', '8']")])
+    shown = "\n".join([*tables, *(table.markdown() for table in tables.values())]).replace("\\", "")
+    assert "['1', '7']" in shown
+    assert "['3', '8']" in shown
+
+
 def test_a_certificate_in_another_threat_is_not_shown_as_a_bound() -> None:
     older = outcome()
     del older.metrics["undecided"]

@@ -149,10 +149,3 @@ def test_a_relative_configuration_folder_is_the_one_it_stands_for(monkeypatch, t
         ways = (["--config-dir=conf"], ["--config-dir", "conf"], ["-cd", str(tmp_path / name / "conf")])
         found |= {(name, _identity(monkeypatch, "-m", *way, "seed=0,1")) for way in ways}
     assert len(found) == len({identity for _, identity in found}) == 2
-
-
-def test_a_sweep_without_jobs_is_an_error(run_cli, tmp_path):
-    done = run_cli("-m", "seed=range(0)", *QUICK)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the sweep has no jobs")
-    assert not tracked(tmp_path)

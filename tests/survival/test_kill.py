@@ -17,10 +17,10 @@ from pipeline.cache import entry as entries
 from runs import experiments, table
 
 SWEEP = (
-    "-m", "model=adv_svm_d,natural", "model.expansion=support_vectors", "attack=fgsm,pgd", "seed=0,1",
+    "-m", "model=adv_svm_d,natural", "model.expansion=support_vectors", "attack=fgsm,pgd",
     "tune=none", "evaluation.max_attacked=8", "compute.threads=1",
 )  # fmt: skip
-JOBS, KILLS, PER_STORE = 8, 20, 5
+JOBS, KILLS, PER_STORE = 4, 20, 5
 
 pytestmark = [pytest.mark.survival, pytest.mark.timeout(1500)]
 

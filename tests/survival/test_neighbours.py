@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,21 @@ SETTINGS = ("tune=none", "evaluation.max_attacked=8", "compute.threads=1")
 pytestmark = [pytest.mark.survival, pytest.mark.timeout(400)]
 
 
+SLOW = ("attack._target_=faults.Slow", *SETTINGS)
+
+
 def _start(folder: Path, *arguments: str):
     path = os.pathsep.join(p for p in (str(FAULTS), os.environ.get("PYTHONPATH", "")) if p)
     return start(*arguments, *SETTINGS, cwd=folder, PYTHONPATH=path)
+
+
+def _ended(process: Any, folder: Path, code: int) -> str:
+    """What a launched command said, once it ended with this code."""
+    process.join(120)
+    output = (folder / "log").read_text()
+    assert process.exitcode == code, output
+    assert "Traceback" not in output
+    return output
 
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
@@ -45,23 +59,18 @@ def test_failing_jobs_do_not_stop_the_others(tmp_path: Path, launcher: str) -> N
     assert status.count("FAILED") == 2
 
 
-def test_ctrl_c_ends_the_run_and_the_same_command_resumes(tmp_path: Path) -> None:
-    slow = ("-m", "attack=fgsm,pgd", "seed=0,1")
-    sweep = _start(tmp_path, *slow)
-    wait_until(lambda: len(experiments(tmp_path)) == 2 and experiments(tmp_path), 120, "the second job")
+def test_ctrl_c_ends_the_run_and_the_same_command_resumes(tmp_path: Path, launch: Callable[..., Any]) -> None:
+    slow = ("-m", "attack._target_=attacks.PGD,faults.Paused", *SETTINGS)
+    sweep = launch(tmp_path, *slow)
+    wait_until((tmp_path / "paused").exists, 120, "the second job")
     os.killpg(sweep.pid, signal.SIGINT)
-    output, _ = sweep.communicate(timeout=60)
-    assert sweep.returncode == 130, output
-    assert "Traceback" not in output
+    output = _ended(sweep, tmp_path, 130)
     assert "interrupted: the same command goes on where this one stopped" in output
-    runs = experiments(tmp_path)
-    finished = sum(run["status"] == "FINISHED" for run in runs)
-    assert {run["status"] for run in runs} == {"FINISHED", "KILLED"}
-    again = _start(tmp_path, *slow)
-    output, _ = again.communicate(timeout=200)
-    assert again.returncode == 0, output
-    assert f"{finished} reused" in output
-    assert sum(run["status"] == "FINISHED" for run in experiments(tmp_path)) == 4
+    assert sorted(run["status"] for run in experiments(tmp_path)) == ["FINISHED", "KILLED"]
+    (tmp_path / "go").touch()
+    output = _ended(launch(tmp_path, *slow), tmp_path, 0)
+    assert "2 jobs: 1 finished, 1 reused" in output
+    assert sorted(run["status"] for run in experiments(tmp_path)) == ["FINISHED", "FINISHED", "KILLED"]
     (summary,) = tracked(tmp_path, role="summary")
     assert summary["status"] == "FINISHED"
 
@@ -77,31 +86,40 @@ def test_ctrl_c_reaches_the_jobs_of_a_launcher(tmp_path: Path, launcher: str) ->
     wait_until(lambda: {r["status"] for r in experiments(tmp_path)} == {"KILLED"}, 30, "the end of the runs")
 
 
-def test_a_run_left_by_a_killed_process_is_marked_at_the_next_start(tmp_path: Path) -> None:
-    victim = _start(tmp_path, "attack._target_=faults.Slow")
-    wait_until(lambda: experiments(tmp_path), 120, "the run")
-    os.killpg(victim.pid, signal.SIGKILL)
-    victim.wait()
-    assert [run["status"] for run in experiments(tmp_path)] == ["RUNNING"]
-    again = _start(tmp_path, "attack._target_=faults.Slow")
+def test_a_run_left_by_a_killed_process_is_marked_at_the_next_start(tmp_path: Path, launch: Callable[..., Any]) -> None:
+    _leave_a_run(tmp_path, launch)
+    again = launch(tmp_path, *SLOW)
     wait_until(lambda: len(experiments(tmp_path)) == 2, 120, "the second run")
     assert sorted(run["status"] for run in experiments(tmp_path)) == ["KILLED", "RUNNING"]
-    again.send_signal(signal.SIGTERM)
-    output, _ = again.communicate(timeout=60)
-    assert "Traceback" not in output
+    again.terminate()
+    _ended(again, tmp_path, 130)
     assert [run["status"] for run in experiments(tmp_path)] == ["KILLED", "KILLED"]
 
 
+def test_a_run_of_a_killed_process_is_put_right_by_any_other_job(tmp_path: Path, launch: Callable[..., Any]) -> None:
+    _leave_a_run(tmp_path, launch)
+    _ended(launch(tmp_path, "attack=fgsm", "seed=1", *SETTINGS), tmp_path, 0)
+    assert sorted(run["status"] for run in experiments(tmp_path)) == ["FINISHED", "KILLED"]
+
+
+def _leave_a_run(folder: Path, launch: Callable[..., Any]) -> None:
+    victim = launch(folder, *SLOW)
+    wait_until(lambda: experiments(folder), 120, "the run")
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.join()
+    assert [run["status"] for run in experiments(folder)] == ["RUNNING"]
+
+
 @pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGQUIT], [signal.SIGINT] * 5], ids=str)
-def test_whatever_stops_a_run_it_ends_as_killed(tmp_path: Path, signals: list[signal.Signals]) -> None:
-    victim = _start(tmp_path, "attack._target_=faults.Slow")
+def test_whatever_stops_a_run_it_ends_as_killed(
+    tmp_path: Path, launch: Callable[..., Any], signals: list[signal.Signals]
+) -> None:
+    victim = launch(tmp_path, *SLOW)
     wait_until(lambda: experiments(tmp_path), 120, "the run")
     for number in signals:
-        victim.send_signal(number)
+        os.kill(victim.pid, number)
         time.sleep(0.05)
-    output, _ = victim.communicate(timeout=60)
-    assert victim.returncode == 130, output
-    assert "Traceback" not in output
+    _ended(victim, tmp_path, 130)
     assert [run["status"] for run in experiments(tmp_path)] == ["KILLED"]
 
 
@@ -116,14 +134,3 @@ def test_a_cancelled_driver_takes_its_workers_with_it_and_writes_the_summary(tmp
     assert {run["status"] for run in experiments(tmp_path)} == {"KILLED"}
     (summary,) = tracked(tmp_path, role="summary")
     assert summary["status"] == "FAILED"
-
-
-def test_a_run_of_a_killed_process_is_put_right_by_any_other_job(tmp_path: Path) -> None:
-    victim = _start(tmp_path, "attack._target_=faults.Slow")
-    wait_until(lambda: experiments(tmp_path), 120, "the run")
-    os.killpg(victim.pid, signal.SIGKILL)
-    victim.wait()
-    other = _start(tmp_path, "attack=fgsm", "seed=1")
-    output, _ = other.communicate(timeout=120)
-    assert other.returncode == 0, output
-    assert sorted(run["status"] for run in experiments(tmp_path)) == ["FINISHED", "KILLED"]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline import fitted
 from pipeline.tracking import runs
 from pipeline.tracking.bundle import RunBundle, pending, send_pending
 from pipeline.tracking.relocation import rebase
@@ -54,6 +55,20 @@ def test_old_runs_are_found_and_new_ones_are_written_where_the_store_is(template
     assert there.exists() == (how is shutil.copytree)
     assert not there.exists() or not (there / "artifacts" / new).exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["there", here.name])
+
+
+def test_a_model_is_found_in_a_strangely_named_store(template, tmp_path: Path) -> None:
+    import mlflow
+
+    original, run = template
+    here = tmp_path / "a%41 ?b#ü"
+    shutil.copytree(original, here)
+    opened(here)
+    try:
+        assert fitted._fetched(f"runs:/{run}/file.txt", "", str(here)).read_text() == "first"
+    finally:
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
 
 
 def test_artifacts_kept_elsewhere_on_purpose_stay_there(template, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _POLL_SECONDS = 0.5
 # submitit asks for the state of old jobs every ten minutes; a cancelled one should be noticed sooner.
 _STATE_SECONDS = 10.0
 _CANCEL_SECONDS = 30.0
+# Settings of ours, which submitit does not know.
+_OURS = ("wait", "jobs_per_task")
 
 
 class PatientJoblib(JoblibLauncher):
@@ -94,7 +96,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
             return self._wait(jobs, self._submit(self._executor(), calls, jobs), numbers)
         except BaseException:
             winding_up()
-            self._cancel([job for job in jobs.values() if not job.done()])
+            self._cancel([job for job in dict.fromkeys(jobs.values()) if not job.done()])
             raise
 
     def _check(self) -> None:
@@ -118,7 +120,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
         from omegaconf import OmegaConf
 
-        settings = {name: value for name, value in self.params.items() if value is not None and name != "wait"}
+        settings = {name: value for name, value in self.params.items() if value is not None and name not in _OURS}
         start = {"folder": settings.pop("submitit_folder")}
         if "max_num_timeout" in settings:
             start[f"{self._EXECUTOR}_max_num_timeout"] = settings.pop("max_num_timeout")
@@ -152,7 +154,10 @@ class _PatientSubmitit(BaseSubmititLauncher):
 
 
 class PatientSlurm(_PatientSubmitit, SlurmLauncher):
-    """A SLURM cluster: one array of jobs.
+    """A SLURM cluster: one array of tasks, each of one job of the sweep or of several (``jobs_per_task``).
+
+    Several share one start of Python, which takes longer than a small job. When their task dies, those that ended have
+    ended, and the others are reported with it.
 
     With ``wait: false`` the driver submits and returns. What it submitted stands in a file beside the sweep's folders,
     by which the same command finds the jobs again: it says which still run, or makes the table of those that ended.
@@ -182,6 +187,11 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
             sweep.SESSION.sweep = None  # nothing to make a table of yet
         return []
 
+    def __call__(self, calls: list[tuple]) -> JobReturn:  # type: ignore[override]
+        """Called on a node: the jobs of one task, one after the other."""
+        # A job writes down how it ended; what is returned only tells that the task came to its end.
+        return [super(PatientSlurm, self).__call__(*call) for call in calls][-1]
+
     def _leave(self, job_overrides: Jobs, note: Path) -> None:
         """Submit, and write down where the jobs are."""
         assert self.config is not None
@@ -204,6 +214,10 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
         from pipeline.cache.locks import check_locks_are_shared
         from pipeline.errors import UserError
 
+        size = self.params.get("jobs_per_task", 1)
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f"hydra.launcher.jobs_per_task must be a whole number from 1; got {size}")
+
         for command, why in (("sbatch", "submits jobs"), ("sacct", "tells how a job ended; it needs accounting")):
             if shutil.which(command) is None:
                 raise UserError(
@@ -221,8 +235,10 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
             job.watcher.update()
 
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
-        for call, job in zip(calls, executor.map_array(self, *zip(*calls))):
-            jobs[call[2]] = job
+        size = int(self.params.get("jobs_per_task") or 1)
+        tasks = [calls[start : start + size] for start in range(0, len(calls), size)]
+        for task, job in zip(tasks, executor.map_array(self, tasks)):
+            jobs.update((call[2], job) for call in task)
         arrays = ", ".join(sorted({job.job_id.split("_")[0] for job in jobs.values()}))
         _say(f"{len(jobs)} jobs submitted to SLURM as {arrays}; logs below {Path(str(executor.folder)).parent}")
         return lambda: True
@@ -238,7 +254,8 @@ def _collected(note: Path, started: Any) -> Any:
     jobs: list[Any] = [SlurmJob(folder=submitted["logs"], job_id=job_id) for job_id in submitted["jobs"]]
     left = [job.job_id for job in jobs if not job.done(force_check=True)]
     if left:
-        _say(f"{len(jobs) - len(left)} of {len(jobs)} jobs ended; still waiting or running: {', '.join(left)}")
+        waiting = ", ".join(dict.fromkeys(left))
+        _say(f"{len(jobs) - len(left)} of {len(jobs)} jobs ended; still waiting or running: {waiting}")
         return None
     for number, job in enumerate(jobs):
         _result(number, job)  # notes how it died, where it did

@@ -106,7 +106,10 @@ def choose_rows(y: np.ndarray, limit: int | None) -> np.ndarray:
         return np.arange(len(y))
     from sklearn.model_selection import train_test_split
 
-    if limit < 2:
-        return np.arange(limit)
+    labels, classes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if min(limit, len(y) - limit) < len(labels) or counts.min() < 2:
+        # Too few for scikit-learn, which wants every class on both sides: the first rows of every class, in proportion.
+        rank = np.array([np.count_nonzero(classes[:row] == own) for row, own in enumerate(classes)])
+        return np.sort(np.argsort((rank + 0.5) / counts[classes], kind="stable")[:limit])
     rows, _ = train_test_split(np.arange(len(y)), train_size=limit, stratify=y, random_state=0)
     return np.sort(rows)
