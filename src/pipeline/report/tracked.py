@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from pipeline.errors import UserError
+from pipeline.tracking.examples import read_examples
 from pipeline.tracking.store import TrackingStore
 from pipeline.tracking.view import members
 
@@ -101,7 +102,8 @@ class Reader:
             return None
         try:
             with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in names}
+                # Large ones are stored in parts, see pipeline.tracking.examples.
+                return {name: read_examples(stored) if name == "examples" else stored[name] for name in names}
         except (OSError, ValueError, KeyError, EOFError):
             return None
 

@@ -18,11 +18,13 @@ from filelock import Timeout
 
 from pipeline.cache.locks import PassingLock
 from pipeline.errors import UserError
+from pipeline.tracking.relocation import path_of
 from pipeline.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
 
 _DOCUMENT = "run.json"
+STAGES = "stages"  # where finished stages are unless cache.folder says otherwise
 _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
 # Limits of one call to MLflow.
@@ -159,8 +161,23 @@ def _send(bundle: RunBundle, store: TrackingStore) -> None:
         client.log_artifacts(run_id, str(bundle.artifacts))
     if bundle.model.is_dir():
         _log_model(store, bundle)
+    if not store.is_server:
+        _share(store, run_id)
     # Last: a run counts as finished only when everything is there.
     client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
+
+
+def _share(store: TrackingStore, run_id: str) -> None:
+    """What a local store has already, in a stage or in another run, is kept once on disk."""
+    from pipeline.cache.shared import SharedFiles
+
+    shared = SharedFiles(store.folder / STAGES)
+    places = [
+        store.client.get_run(run_id).info.artifact_uri,
+        getattr(logged_model(store, run_id), "artifact_location", None),
+    ]
+    for place in filter(None, places):
+        shared.take_in_all(path_of(place))
 
 
 def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
