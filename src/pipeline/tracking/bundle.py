@@ -17,6 +17,7 @@ from typing import Any
 from filelock import Timeout
 
 from pipeline.cache.locks import PassingLock
+from pipeline.cache.shared import SharedFiles
 from pipeline.errors import UserError
 from pipeline.tracking.relocation import path_of
 from pipeline.tracking.store import TrackingStore
@@ -161,23 +162,8 @@ def _send(bundle: RunBundle, store: TrackingStore) -> None:
         client.log_artifacts(run_id, str(bundle.artifacts))
     if bundle.model.is_dir():
         _log_model(store, bundle)
-    if not store.is_server:
-        _share(store, run_id)
     # Last: a run counts as finished only when everything is there.
     client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
-
-
-def _share(store: TrackingStore, run_id: str) -> None:
-    """What a local store has already, in a stage or in another run, is kept once on disk."""
-    from pipeline.cache.shared import SharedFiles
-
-    shared = SharedFiles(store.folder / STAGES)
-    places = [
-        store.client.get_run(run_id).info.artifact_uri,
-        getattr(logged_model(store, run_id), "artifact_location", None),
-    ]
-    for place in filter(None, places):
-        shared.take_in_all(path_of(place))
 
 
 def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
@@ -248,6 +234,8 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
         points = [Metric(k, v, bundle.logged_at, s, model.model_id, run_id=bundle.run_id, **digest) for k, v, s in once]
         client.log_batch(bundle.run_id, metrics=points)
         client.finalize_logged_model(model.model_id, "READY")
+    if model.artifact_location.startswith("file:"):  # the train stage and other attacks on this model have these files
+        SharedFiles(store.folder / STAGES).take_in_all(path_of(model.artifact_location))
     if bundle.register:
         register_model(store, bundle.run_id, bundle.register)
 
