@@ -55,6 +55,8 @@ def _decode(packed: np.ndarray, note: dict[str, Any]) -> np.ndarray:
         dtype, shape, levels = np.dtype(note["dtype"]), tuple(note["shape"]), note["levels"]
         if dtype.kind not in _KINDS or not all(isinstance(size, int) and size >= 0 for size in shape):
             raise ValueError("an array of another kind")
+        if levels not in (None, *_GRIDS) or (levels and dtype.kind != "f"):
+            raise ValueError("another grid")
         inner, size = (np.dtype(np.uint8) if levels else dtype), math.prod(shape)
         # Not one byte more than the note says: a small file cannot fill the memory unannounced.
         content = zlib.decompressobj().decompress(packed.tobytes(), max(size * inner.itemsize, 1))

@@ -73,6 +73,8 @@ def test_plain_files_are_read_as_they_are() -> None:
         {"x": {"dtype": "<f4", "shape": [3], "levels": None}},
         {"x": {"dtype": "|O", "shape": [3], "levels": None}},
         {"x": {"dtype": "<f4", "shape": [-1], "levels": None}},
+        {"x": {"dtype": "<f4", "shape": [8], "levels": "many"}},
+        {"x": {"dtype": "<i4", "shape": [8], "levels": 255}},
         {"x": 3},
         [],
     ],
