@@ -122,9 +122,9 @@ def test_the_command_tells_what_a_sweep_holds(store: StageStore, capsys) -> None
     with sqlite3.connect(store.folder.parent / "mlflow.db") as database:
         database.execute("create table tags (key, value, run_uuid)")
         database.execute("create table runs (run_uuid, lifecycle_stage)")
-        for run in ("first", "second"):
+        for run in ("first", "second", "summary-first"):
             database.execute("insert into runs values (?, 'active')", (run,))
-            for key, value in ((f"sweep.{run}-sweep", "1"), ("run_signature", run)):
+            for key, value in ((f"sweep.{run.removeprefix('summary-')}-sweep", "1"), ("run_signature", run)):
                 database.execute("insert into tags values (?, ?, ?)", (key, value, run))
     command([f"cache.folder={store.folder}"])
     cells = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]

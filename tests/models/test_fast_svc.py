@@ -9,7 +9,6 @@ from sklearn.svm import SVC
 
 from attacks import PGD
 from models import KernelSVC, certify
-from models.certificates.api import contest_of
 from models.sklearn_model import VotingSVC
 from models.svc import fastest_svc
 
@@ -23,16 +22,6 @@ def digits(classes=(1, 7)):
 def test_without_it_scikit_learns_own_is_taken(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearnex.svm", None)
     assert fastest_svc() is SVC
-
-
-def test_a_machine_that_scores_in_float32_is_certified_with_what_float32_loses():
-    X, y = digits()
-    fitted = SVC(C=8.0, gamma=0.5).fit(X, y)
-    (exact,) = contest_of(fitted).forms
-    fitted._dual_coef_ = fitted.dual_coef_ = fitted.dual_coef_.astype(np.float32)
-    (single,) = contest_of(fitted).forms
-    assert exact.allowance == 0
-    assert 0 < single.allowance < 1e-3
 
 
 class TestWithIt:

@@ -146,8 +146,4 @@ def _machines(model: Any) -> Iterator[Any]:
             mass = np.abs(weights) @ np.abs(centers)
             yield LinearForm(weights @ centers, intercept, UNIT64, mass, 0.0, len(weights))
         else:
-            form = GaussianSum(centers, weights, float(model._gamma), intercept)
-            if dual.dtype == np.float32:
-                # libsvm scores in float64; who keeps float32 coefficients (scikit-learn-intelex) scores in float32.
-                form = form.in_float32()
-            yield form
+            yield GaussianSum(centers, weights, float(model._gamma), intercept)

@@ -142,7 +142,7 @@ class SupportVectorSum(LiveExpansion):
         since = sum(map(len, self.members[self._taken_in :]))
         if self.budget is None or len(self._active.rows) + since <= self.budget:
             return
-        self._bring_up_to_date()
+        self.bring_up_to_date()
         active = self._active
         if len(active.rows) <= self.budget:
             return

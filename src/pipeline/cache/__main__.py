@@ -98,7 +98,7 @@ def _sweeps(database: Path) -> dict[str, set[str]]:
     query = (
         "select s.key, r.value from tags s join tags r on r.run_uuid = s.run_uuid "
         "join runs u on u.run_uuid = s.run_uuid where s.key like 'sweep.%' "
-        "and r.key = 'run_signature' and u.lifecycle_stage = 'active'"
+        "and r.key = 'run_signature' and r.value not like 'summary-%' and u.lifecycle_stage = 'active'"
     )
     with (
         suppress(sqlite3.Error),

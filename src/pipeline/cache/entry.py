@@ -33,12 +33,12 @@ class Entry:
 
 def write(entry: Entry, folder: Path) -> None:
     """Write ``entry`` to a temporary folder beside ``folder`` and rename it into place."""
-    from models.compact import pack
+    from models import compact
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        (temporary / _ARRAYS).write_bytes(pack(entry.arrays))
+        (temporary / _ARRAYS).write_bytes(compact.pack(entry.arrays))
         values = json.dumps(entry.values, sort_keys=True, default=_plain)
         header = {
             "format": FORMAT,
@@ -63,7 +63,7 @@ def read(folder: Path) -> Entry:
     """Read and verify an entry; raises :class:`DamagedEntry` when a byte is not as written."""
     from safetensors import SafetensorError
 
-    from models.compact import unpack
+    from models import compact
 
     try:
         header = json.loads((folder / _HEADER).read_text())
@@ -75,7 +75,7 @@ def read(folder: Path) -> Entry:
         )
         if not intact:
             raise DamagedEntry(f"{folder.name}: the checksum does not match")
-        return Entry(json.loads(values), unpack((folder / _ARRAYS).read_bytes()))
+        return Entry(json.loads(values), compact.unpack((folder / _ARRAYS).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise DamagedEntry(f"{folder.name}: {error}") from error
 
