@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 
-FORMAT_VERSION = 1
+from models.compact import pack, unpack
+
+FORMAT_VERSION = 2  # 2: arrays may be stored as models.compact does; 1 is read, too
 TENSORS = "model.safetensors"
 DOCUMENT = "model.json"
 
@@ -59,12 +59,11 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     if name not in _MODULES:
         register(type(model))
     meta, arrays = model.get_state()
-    tensors = save_tensors({key: np.ascontiguousarray(value) for key, value in arrays.items()})
+    tensors = pack(arrays)
     body = {
         "format_version": FORMAT_VERSION,
         "class": name,
         "tensors_sha256": hashlib.sha256(tensors).hexdigest(),
-        # Shape () does not survive ascontiguousarray.
         "shapes": {key: list(np.shape(value)) for key, value in arrays.items()},
         "meta": meta,
     }
@@ -93,8 +92,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
     if hashlib.sha256(tensors).hexdigest() != body["tensors_sha256"]:
         raise ValueError(f"{path} is damaged: its checksum is not the one in {DOCUMENT}")
     try:
-        arrays = load_tensors(tensors)
-    except SafetensorError as error:
+        arrays = unpack(tensors)
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
     try:
         arrays = {key: value.reshape(body["shapes"][key]) for key, value in arrays.items()}

@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 from models.fitted import FittedClassifier, float64_rows
 from models.kernels import RBF
 from models.one_vs_rest import SettingsOfBase
-from models.svc import KernelSVC
+from models.svc import KernelSVC, fastest_svc
 
 
 class _TrainedHere(FittedClassifier, ABC):
@@ -59,7 +59,7 @@ class VotingSVC(_TrainedHere):
     def _train(self, X: Any, y: np.ndarray) -> SVC:
         rule = RBF(width_scale=float(self.width_scale), gamma=self.gamma)
         self.gamma_ = rule.resolve_gamma(X, int(self.random_state))
-        return SVC(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, y)
+        return fastest_svc()(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

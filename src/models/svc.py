@@ -24,8 +24,22 @@ TUNING_ROWS = (16_384, 8_192)
 _MOST_BYTES = 4e9
 
 
+def fastest_svc() -> type[SVC]:
+    """The SVC of scikit-learn-intelex where it is installed (the extra ``[fast]``), else scikit-learn's own.
+
+    Both stop within the same tolerance of the same optimum; the former takes about a tenth of the time.
+    """
+    try:
+        from sklearnex.svm import SVC as Fast
+    except ImportError:
+        return SVC
+    return Fast
+
+
 class KernelSVC(ExpansionClassifier):
     """RBF-kernel SVC of scikit-learn (libsvm), with gradients, probes and certificates from its dual coefficients.
+
+    Where scikit-learn-intelex is installed it does the fitting: the same machine, within the tolerance.
 
     Parameters
     ----------
@@ -102,7 +116,8 @@ class KernelSVC(ExpansionClassifier):
         X, signs = self._validate_training_data(X, y)
         evaluation = self._validate_evaluation(eval_set)
         self.gamma_ = self._resolve_gamma(X)
-        fitted = SVC(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
+        machine = fastest_svc()
+        fitted = machine(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
         self.n_iter_ = int(fitted.n_iter_[0])
         self._hold(X[fitted.support_], dense(fitted.dual_coef_)[0], float(fitted.intercept_[0]), X.dtype == np.float64)
 

@@ -130,7 +130,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
     from pipeline.tracking.bundle import RunBundle, register_model
     from pipeline.tracking.record import identity_tags
 
-    stages = StageStore(stages_folder(cfg))
+    stages = StageStore(stages_folder(cfg), cfg.cache.max_gb)
     experiment = Experiment.of(cfg, fingerprint)
     signature = experiment.signature
     # Held for the whole job: the same job started twice computes once, and the second one reports the first.

@@ -94,9 +94,13 @@ class ComputeConf:
 
 @dataclass
 class CacheConf:
-    """Finished stages are kept in ``folder``; null means ``stages/`` inside the tracking folder."""
+    """Finished stages are kept in ``folder``; null means ``stages/`` inside the tracking folder.
+
+    When they take more than ``max_gb`` at the end of a run, those not used for longest go; null = no limit.
+    """
 
     folder: str | None = None
+    max_gb: float | None = setting(None, gt=0)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 from pipeline.cache import DamagedEntry, Entry, StageStore
 from pipeline.cache import entry as entries
 from pipeline.cache.__main__ import main as command
+from pipeline.cache.entry import FORMAT
 
 ENTRY = Entry({"accuracy": 0.5, "words": ["ä", "b"]}, {"w": np.arange(12.0, dtype=np.float32).reshape(3, 4)})
 
@@ -219,4 +220,4 @@ def test_entries_hold_plain_json_and_arrays_only(store: StageStore) -> None:
         store.get_or_compute("train", "k1", lambda: Entry({"model": object()}))
     assert list(store.entries()) == []
     header = json.loads((_fill(store) / "entry.json").read_text())
-    assert header["format"] == 1
+    assert header["format"] == FORMAT

@@ -25,6 +25,12 @@ def digits(classes=(1, 7), dtype=np.float64):
     return (X[kept] / 16).astype(dtype), y[kept]
 
 
+@pytest.fixture(autouse=True)
+def _scikit_learns_own(monkeypatch):
+    """Whatever is installed: tests/models/test_fast_svc.py is about the other one."""
+    monkeypatch.setattr("models.svc.fastest_svc", lambda: SVC)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scores_are_those_of_scikit_learns_svc(dtype):
     X, y = digits((3, 8), dtype)

@@ -177,6 +177,15 @@ def test_the_model_loads_as_pyfunc_and_predicts_as_recorded(swept, client, exper
     assert np.array_equal(predicted != stored["labels"], stored["success"])
 
 
+def test_a_model_is_on_disk_once_for_its_stage_and_all_attacks(swept):
+    folder, _ = swept
+    logged = [path.stat() for path in (folder / "mlruns" / "artifacts").rglob("model.safetensors")]
+    trained = [path.stat() for path in (folder / "mlruns" / "stages" / "train").rglob("arrays.safetensors")]
+    assert len(logged) == 4
+    assert {state.st_ino for state in logged} == {state.st_ino for state in trained}
+    assert len(trained) == 2
+
+
 def test_the_summary_run_holds_table_and_figures(client, runs):
     summary = next(r for r in runs if r.data.tags["role"] == "summary")
     assert "| adv_svm_c |" in summary.data.tags["mlflow.note.content"]

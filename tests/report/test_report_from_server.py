@@ -11,6 +11,8 @@ from tracked_store import add_run
 
 from mlflow_server import Server, free_port
 from pipeline.report.__main__ import main
+from pipeline.report.tracked import Reader
+from pipeline.tracking.histories import metric_histories
 from pipeline.tracking.store import open_store
 
 
@@ -26,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_path: Path) -> None:
+def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_path: Path, monkeypatch) -> None:
     tracking = {"uri": server, "folder": str(tmp_path / "local"), "experiment": "advsvm"}
     store = open_store(OmegaConf.create(tracking))
     for attack in ("none", "cw"):
@@ -37,6 +39,13 @@ def test_report_from_a_server_has_figures_of_downloaded_files(server: str, tmp_p
     assert any(name.endswith("brackets.png") for name in names)
     assert any(name.endswith("grid.png") for name in names)
     assert store.client.search_runs([store.experiment_id], "tags.role = 'report'")
+    # Curves of all runs in one request, the same as asked for one by one.
+    runs = [run.id for run in Reader(store).runs()]
+    monkeypatch.setattr(store.client, "get_metric_history", None)
+    found = metric_histories(store, runs, "test_error")
+    monkeypatch.undo()
+    alone = {run: store.client.get_metric_history(run, "test_error") for run in runs}
+    assert found == {run: sorted((p.step, p.value) for p in points) for run, points in alone.items() if points}
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

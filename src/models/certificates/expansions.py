@@ -123,7 +123,9 @@ class KernelCertificates(ExpansionCertificates):
         errors = kernel.evaluation_errors(
             at.lengths, terms, gamma, quantity, float(np.abs(at.offsets).max(initial=0.0))
         )
-        allowance = kernel.float32_allowance(terms, gamma, norm) if at.single else 0.0
+        # |f(x) - g(x)| ≤ ‖f - g‖ wherever x is: the radius is one of the sum without projections, too.
+        allowance = self.expansion.projection_error
+        allowance += kernel.float32_allowance(terms, gamma, norm) if at.single else 0.0
         known = {"margin_error": errors.score + np.maximum(at.rounding, allowance), "norm_error": errors.norm}
         if bound == "paper":
             return certified.paper_radius(at.margins, norm, partial(kernel.inverse_profile, gamma=gamma), **known)
@@ -159,6 +161,7 @@ class RadialSum:
         rest = np.sqrt(np.maximum(largest**2 - known**2 * (1 - _ROUND), 0.0)) * (1 + _ROUND)
         single = self.expansion.space.dtype != torch.float64
         allowance = kernel.float32_allowance(self.terms, gamma, float(largest)) if single else 0.0
+        allowance += self.expansion.projection_error
 
         def proves(where: Region) -> np.ndarray:
             drop = kernel.drop(where.radius, gamma) * (1 + _ROUND)

@@ -41,7 +41,7 @@ class GaussianSum:
     intercept : float
     allowance : float
         How far the model's own scores may be from f at any point, beyond float64's rounding: 0 for a float64 model,
-        `Kernel.float32_allowance` for a float32 one.
+        `Kernel.float32_allowance` for a float32 one, and what a budget of support vectors has changed.
     """
 
     centers: np.ndarray
@@ -58,7 +58,7 @@ class GaussianSum:
         gamma, single = expansion.space.gammas[0], expansion.space.dtype != torch.float64
         form = cls(vectors.double().numpy(), coefficients[:, 0].numpy(), gamma, offset)
         allowance = RBF().float32_allowance(form._terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
-        return replace(form, allowance=allowance)
+        return replace(form, allowance=allowance + expansion.projection_error)
 
     def in_float32(self) -> "GaussianSum":
         """The same function, scored in float32."""

@@ -20,6 +20,7 @@ from models.expansions.base import (
     suffix_products,
 )
 from models.expansions.kernel_cache import KernelColumns
+from models.expansions.projection import project
 from models.kernel_sum import KernelSum
 from models.kernels import Nearby
 from models.probing import PlainProber, Prober
@@ -40,18 +41,26 @@ class SupportVectors(Expansion):
     ----------
     cache_mb : float
         Memory for kernel values that training in several passes reads again.
+    budget : int or None
+        Most support vectors that count at a time. When there are more, those of the least weight are projected onto
+        the heavier half of the budget (``models.expansions.projection``), so that the cost of a row stays bounded;
+        `SupportVectorSum.projection_error` bounds what that has changed, and certificates make allowance for it. A
+        grid of settings is trained without it. None: no limit, the exact sum.
     """
 
     cache_mb: float = 1024
+    budget: int | None = None
 
     name: ClassVar[str] = "support_vectors"
 
     def __post_init__(self) -> None:
         if not self.cache_mb >= 0:
             raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
+        if self.budget is not None and not self.budget >= 2:
+            raise ValueError(f"expansion.budget must be at least 2 or None, got {self.budget!r}")
 
     def begin(self, space: KernelSpace, n_columns: int) -> "SupportVectorSum":
-        return SupportVectorSum(space, n_columns, self.cache_mb)
+        return SupportVectorSum(space, n_columns, self.cache_mb, self.budget if n_columns == 1 else None)
 
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "SupportVectorSum":
         live = self.begin(space, 1)
@@ -60,15 +69,20 @@ class SupportVectors(Expansion):
         live.members = list(torch.from_numpy(arrays["members"].copy()).split(sizes))
         live.coefficients = list(torch.from_numpy(arrays["coefficients"].copy())[:, None].split(sizes))
         live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
+        live.projection_error = float(arrays.get("projection_error", np.zeros(1))[0])
         return live
 
 
 class SupportVectorSum(LiveExpansion):
     """`rows` are the support vectors, each once; iteration t gave row `members[t][e]` the `coefficients[t][e]`."""
 
-    def __init__(self, space: KernelSpace, n_columns: int, cache_mb: float):
+    def __init__(self, space: KernelSpace, n_columns: int, cache_mb: float, budget: int | None = None):
         super().__init__(space, n_columns)
         self.cache_mb = cache_mb
+        self.budget = budget
+        # How far f may be, in the RKHS and so at any point, from the same terms without projections.
+        self.projection_error = self._tail_error = 0.0
+        self._correction: tuple[Tensor, Tensor] | None = None
         self.rows: list[Tensor] = []
         self.members: list[Tensor] = []
         self.coefficients: list[Tensor] = []
@@ -119,21 +133,60 @@ class SupportVectorSum(LiveExpansion):
         self.coefficients.append(coefficients)
         self._newest = (positions, view.X[positions])
         self._live = None
+        self._keep_to_budget()
+
+    def _keep_to_budget(self) -> None:
+        """When too many vectors count: put the lighter ones into the others, as a part of the newest term."""
+        self._correction = None
+        self.projection_error *= float(self.decays[-1].abs().max())
+        since = sum(map(len, self.members[self._taken_in :]))
+        if self.budget is None or len(self._active.rows) + since <= self.budget:
+            return
+        self.bring_up_to_date()
+        active = self._active
+        if len(active.rows) <= self.budget:
+            return
+        # Of equal weights the latest stay.
+        order = active.weights[:, 0].abs().sort(stable=True).indices
+        gone, kept = order[: -(self.budget // 2)], order[-(self.budget // 2) :].sort().values
+        taken = active.weights[gone]
+        found = project(self.space, active.X[kept], active.X[gone], taken)
+        self.projection_error += float(found.error.max())
+        # As entries of this iteration: every later iterate has them, no earlier one.
+        self._correction = (active.X[torch.cat([gone, kept])], torch.cat([-taken, found.gained]))
+        self.members[-1] = torch.cat([self.members[-1], active.rows[gone], active.rows[kept]])
+        self.coefficients[-1] = torch.cat([self.coefficients[-1], self._correction[1]])
+        active.weights[kept] += found.gained
+        active.keep(kept)
+        self._live = None
 
     def add_newest(self, view: BatchView, scores: Tensor, start: int) -> None:
         assert self._newest is not None
         vectors = self._newest[1]
         scores[start:].mul_(self.decays[-1].to(scores.dtype))
+        self._add_term(view, scores, start, vectors, self.coefficients[-1][: len(vectors)])
+        self.add_correction(view, scores, start)
+
+    def add_correction(self, view: BatchView, scores: Tensor, start: int) -> None:
+        """What keeping to the budget has just changed, for rows[start:] of a view."""
+        if self._correction is not None:
+            self._add_term(view, scores, start, *self._correction)
+
+    def _add_term(self, view: BatchView, scores: Tensor, start: int, vectors: Tensor, coefficients: Tensor) -> None:
         if len(vectors) == 0:
             return
-        coefficients, vector_norms = self.coefficients[-1].to(scores.dtype), row_norms(vectors)
+        coefficients, vector_norms = coefficients.to(scores.dtype), row_norms(vectors)
         for rows in chunks(len(view) - start, len(vectors)):
             rows = slice(start + rows.start, start + rows.stop)
             squared = self.space.squared_distances(view.X[rows], vectors, view.norms[rows], vector_norms)
             self.space.kernel_product(squared, coefficients, scores[rows])
 
+    def count_in_tail(self) -> None:
+        self._tail_error = max(self._tail_error, self.projection_error)
+
     def average_tail(self, start: int) -> None:
         super().average_tail(start)
+        self.projection_error = self._tail_error
         self._live = None
 
     # -- the fitted function -------------------------------------------------------------------------------------------
@@ -252,7 +305,7 @@ class SupportVectorSum(LiveExpansion):
             "coefficients": torch.cat(self.coefficients)[:, 0].numpy(),
             "offsets": np.concatenate([[0], np.cumsum(sizes)]),
             "decays": torch.stack(self.decays)[:, 0].numpy(),
-        }
+        } | ({"projection_error": np.array([self.projection_error])} if self.projection_error else {})
 
 
 class CachedKernelScores(RunningScores):
@@ -275,11 +328,13 @@ class CachedKernelScores(RunningScores):
         # With kept columns all rows cost the same, and a shorter tail would save nothing.
         assert self.expansion._newest is not None
         self.scores.mul_(self.expansion.decays[-1].to(self.scores.dtype))
-        coefficients = self.expansion.coefficients[-1].to(self.scores.dtype)
-        for part, values in self.columns.parts(self.expansion._newest[0]):
+        positions = self.expansion._newest[0]
+        coefficients = self.expansion.coefficients[-1][: len(positions)].to(self.scores.dtype)
+        for part, values in self.columns.parts(positions):
             for gamma, group in self.expansion.space.groups(self.expansion.n_columns):
                 kernel = self.columns.kernel_values(values, gamma)
                 self.scores[:, group].addmm_(kernel.t(), coefficients[part, group])
+        self.expansion.add_correction(self.view, self.scores, 0)
 
 
 class ActiveSet:
@@ -329,6 +384,10 @@ class ActiveSet:
             self.weights = torch.cat([self.weights, torch.zeros(len(fresh), self.weights.shape[1]).double()])
         self.weights.index_add_(0, place[members], coefficients)
         self._leave_out()
+
+    def keep(self, places: Tensor) -> None:
+        """Leave out all but these, whose weights stand for the others now."""
+        self.rows, self.X, self.weights = self.rows[places], self.X[places], self.weights[places]
 
     def _leave_out(self) -> None:
         # What was left out before counts as one more term, and as the first to stay out.

@@ -1,10 +1,13 @@
-"""``python -m pipeline.cache``: how much the finished stages take, and removing them."""
+"""``python -m pipeline.cache``: how much the finished stages take, what each sweep holds of them, and removing them."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 import time
+from collections import defaultdict
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,13 @@ def _run(settings: dict[str, Any]) -> int:
         return 0
     store = StageStore(folder)
     stored = list(store.entries())
-    if settings["remove"] is None:
-        _show(stored, store.in_use(), folder)
-    else:
+    if settings["remove"] is not None:
         _remove(store, stored, settings["remove"])
+    elif settings["cache.max_gb"] is not None:
+        _say_removed(store.evict(settings["cache.max_gb"]), stored)
+    else:
+        _show(stored, store.in_use(), folder)
+        _show_sweeps(stored, store.uses(), _sweeps(Path(folder).parent / "mlflow.db"))
     return 0
 
 
@@ -35,7 +41,8 @@ def _remove(store: StageStore, stored: list[StoredEntry], age: float) -> None:
     held = store.in_use()
     removed = [e for e in chosen if store.remove(e, held)]
     store.sweep_leftovers(age)
-    print(f"removed {len(removed)} of {len(stored)} entries, {_size(sum(e.bytes for e in removed))}")
+    store.shared.sweep()
+    _say_removed(removed, stored)
     if len(removed) < len(chosen):
         print(f"{len(chosen) - len(removed)} kept: a running job holds them")
 
@@ -44,15 +51,72 @@ def _show(stored: list[StoredEntry], held: set[tuple[str, str]], folder: str) ->
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("stage", "entries", "in use", "size", "last used")
+    table = Table("stage", "entries", "in use", "size", "may go", "last used")
     for stage in sorted({e.stage for e in stored}):
         here = [e for e in stored if e.stage == stage]
         last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.last_used for e in here)))
         busy = sum((e.stage, e.key) in held for e in here)
-        table.add_row(stage, str(len(here)), str(busy), _size(sum(e.bytes for e in here)), last)
+        free = sum(e.freed for e in here if (e.stage, e.key) not in held)
+        table.add_row(stage, str(len(here)), str(busy), _size(sum(e.bytes for e in here)), _size(free), last)
     print(f"{folder}: {len(stored)} entries, {_size(sum(e.bytes for e in stored))}")
     if stored:
         Console().print(table)
+
+
+def _say_removed(removed: list[StoredEntry], stored: list[StoredEntry]) -> None:
+    print(f"removed {len(removed)} of {len(stored)} entries, {_size(sum(e.freed for e in removed))}")
+
+
+def _show_sweeps(stored: list[StoredEntry], uses: dict[str, dict[str, str]], sweeps: dict[str, set[str]]) -> None:
+    """What each sweep's runs were made of: removing it costs a later run of theirs the time to compute it again."""
+    from rich.console import Console
+    from rich.table import Table
+
+    by_key = {(e.stage, e.key): e for e in stored}
+    holders: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for sweep, signatures in sweeps.items():
+        for signature in signatures & set(uses):
+            for at in uses[signature].items():
+                holders[at].add(sweep)
+    table = Table("sweep", "runs", "entries", "size", "held by no other")
+    for sweep, signatures in sorted(sweeps.items()):
+        held = [by_key[at] for at, names in holders.items() if sweep in names and at in by_key]
+        alone = [e for e in held if holders[e.stage, e.key] == {sweep}]
+        sizes = (_size(sum(e.bytes for e in part)) for part in (held, alone))
+        table.add_row(sweep, str(len(signatures)), str(len(held)), *sizes)
+    rest = [e for at, e in by_key.items() if at not in holders]
+    if sweeps:
+        table.add_row("of no sweep", "", str(len(rest)), _size(sum(e.bytes for e in rest)), "")
+        Console().print(table)
+
+
+def _sweeps(database: Path) -> dict[str, set[str]]:
+    """Sweep → signatures of its runs, read without MLflow, whose import takes longer than to look."""
+    found: dict[str, set[str]] = defaultdict(set)
+    if not database.is_file():
+        return found
+    query = (
+        "select s.key, r.value from tags s join tags r on r.run_uuid = s.run_uuid "
+        "join runs u on u.run_uuid = s.run_uuid where s.key like 'sweep.%' "
+        "and r.key = 'run_signature' and r.value not like 'summary-%' and u.lifecycle_stage = 'active'"
+    )
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection,
+    ):
+        for tag, signature in connection.execute(query):
+            found[tag.removeprefix("sweep.")].add(signature)
+    return found
+
+
+def _gigabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not size >= 0:
+        raise ValueError(f"'{text}' is no number of gigabytes")
+    return size
 
 
 def _age(text: str) -> float:
@@ -77,9 +141,10 @@ main = Command(
     about="How much the finished stages take; remove those no running job holds.",
     settings={
         "cache.folder": Setting("where finished stages are", "mlruns/stages"),
+        "cache.max_gb": Setting("remove what was not used for longest until the rest takes this much", read=_gigabytes),
         "remove": Setting("remove what was not used for this long (12h, 30d, 2w), or all", read=_age),
     },
-    examples={"": "show", "remove=30d": "what was not used for a month", "remove=all": ""},
+    examples={"": "show", "remove=30d": "what was not used for a month", "cache.max_gb=5": "", "remove=all": ""},
     run=_run,
 )
 

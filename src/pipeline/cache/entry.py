@@ -15,7 +15,7 @@ import numpy as np
 
 _ARRAY, _CLASS = "$array", "$class"
 
-FORMAT = 1
+FORMAT = 2  # 2: arrays as models.compact stores them
 _HEADER, _ARRAYS = "entry.json", "arrays.safetensors"
 
 
@@ -33,13 +33,12 @@ class Entry:
 
 def write(entry: Entry, folder: Path) -> None:
     """Write ``entry`` to a temporary folder beside ``folder`` and rename it into place."""
-    from safetensors.numpy import save_file
+    from models import compact
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        arrays = {name: np.asarray(array, order="C") for name, array in entry.arrays.items()}
-        save_file(arrays, temporary / _ARRAYS)
+        (temporary / _ARRAYS).write_bytes(compact.pack(entry.arrays))
         values = json.dumps(entry.values, sort_keys=True, default=_plain)
         header = {
             "format": FORMAT,
@@ -63,7 +62,8 @@ def write(entry: Entry, folder: Path) -> None:
 def read(folder: Path) -> Entry:
     """Read and verify an entry; raises :class:`DamagedEntry` when a byte is not as written."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+
+    from models import compact
 
     try:
         header = json.loads((folder / _HEADER).read_text())
@@ -75,7 +75,7 @@ def read(folder: Path) -> Entry:
         )
         if not intact:
             raise DamagedEntry(f"{folder.name}: the checksum does not match")
-        return Entry(json.loads(values), load_file(folder / _ARRAYS))
+        return Entry(json.loads(values), compact.unpack((folder / _ARRAYS).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise DamagedEntry(f"{folder.name}: {error}") from error
 

@@ -19,28 +19,38 @@ from filelock import FileLock, Timeout
 from pipeline.cache import entry as entries
 from pipeline.cache.entry import DamagedEntry, Entry
 from pipeline.cache.locks import PassingLock
+from pipeline.cache.shared import SharedFiles
 
 log = logging.getLogger(__name__)
 
 _RUNS, _USES = "run", ".uses.json"
+_LAST = "evaluate"  # the stage whose key is the run's signature
 
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """An entry as the clean-up sees it: where it is, how large, when last used."""
+    """An entry as the clean-up sees it: where it is, how large, when last used.
+
+    ``freed`` are the bytes that go with it; the others are held by artifacts or other entries, too.
+    """
 
     stage: str
     key: str
     folder: Path
     bytes: int
+    freed: int
     last_used: float
 
 
 class StageStore:
-    """Entries under ``folder/<stage>/<key>/``, each guarded by a lock of its own while somebody is at it."""
+    """Entries under ``folder/<stage>/<key>/``, each guarded by a lock of its own while somebody is at it.
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    With ``max_gb`` the oldest entries that no running job holds go when a run ends and the entries take more.
+    """
+
+    def __init__(self, folder: str | Path, max_gb: float | None = None):
+        self.folder, self.max_gb = Path(folder), max_gb
+        self.shared = SharedFiles(self.folder)
 
     @cached_property
     def identity(self) -> str:
@@ -70,8 +80,12 @@ class StageStore:
             note.write_text(json.dumps(uses))
             yield
         finally:
+            with suppress(OSError):  # beside the last entry: what of the store the run was made of
+                note.replace(self.folder / _LAST / signature / _USES)
             note.unlink(missing_ok=True)
             lock.release()
+            if self.max_gb is not None:
+                self.evict(self.max_gb)
 
     @contextmanager
     def if_free(self, signature: str) -> Iterator[bool]:
@@ -100,6 +114,7 @@ class StageStore:
                 return found, True
             entry = compute()
             entries.write(entry, self.folder / stage / key)
+            self.shared.take_in_all(self.folder / stage / key)
             return entry, False
         finally:
             lock.release()
@@ -137,10 +152,39 @@ class StageStore:
             if folder.name.startswith("."):
                 continue
             try:
-                size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
-                yield StoredEntry(folder.parent.name, folder.name, folder, size, folder.stat().st_mtime)
+                files = [f.stat() for f in folder.iterdir() if f.is_file()]
+                size = sum(state.st_size for state in files)
+                freed = sum(state.st_size for state in files if state.st_nlink <= 2)  # its own and the pool's link
+                yield StoredEntry(folder.parent.name, folder.name, folder, size, freed, folder.stat().st_mtime)
             except FileNotFoundError:
                 continue
+
+    def uses(self) -> dict[str, dict[str, str]]:
+        """Signature of every finished run → stage → key of the entries it was made of."""
+        found: dict[str, dict[str, str]] = {}
+        for note in self.folder.glob(f"{_LAST}/*/{_USES}"):
+            with suppress(OSError, ValueError):
+                found[note.parent.name] = json.loads(note.read_text())
+        return found
+
+    def evict(self, max_gb: float) -> list[StoredEntry]:
+        """Remove the entries not used for longest, until the rest takes at most ``max_gb``; returns what went.
+
+        What an artifact holds, too, costs nothing and is not counted; what a running job holds stays.
+        """
+        stored = sorted(self.entries(), key=lambda entry: entry.last_used)
+        excess, removed = sum(entry.freed for entry in stored) - max_gb * 1e9, list[StoredEntry]()
+        if excess <= 0:
+            return removed
+        held = self.in_use()
+        for entry in stored:
+            if excess <= 0:
+                break
+            if entry.freed and self.remove(entry, held):
+                removed.append(entry)
+                excess -= entry.freed
+        self.shared.sweep()
+        return removed
 
     def in_use(self) -> set[tuple[str, str]]:
         """(stage, key) of every entry that a running job holds."""

@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from pipeline.errors import UserError
+from pipeline.tracking.examples import read_examples
+from pipeline.tracking.histories import metric_histories
 from pipeline.tracking.store import TrackingStore
 from pipeline.tracking.view import members
 
@@ -45,6 +47,8 @@ class Reader:
 
     def __init__(self, store: TrackingStore):
         self.store = store
+        self._listed: list[TrackedRun] = []
+        self._curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
         # Holds what is downloaded from a server; removed with the reader.
         self._downloads = tempfile.TemporaryDirectory(prefix="advsvm-report-")
 
@@ -54,7 +58,8 @@ class Reader:
         of_sweep = [f" and {members(sweep)}", f" and tags.sweep = '{sweep}'"] if sweep else [""]
         found = next((found for condition in of_sweep if (found := self._search(condition))), [])
         wanted = set(datasets)
-        return [run for run in found if not wanted or run.dataset in wanted]
+        self._listed = [run for run in found if not wanted or run.dataset in wanted]
+        return self._listed
 
     def _search(self, condition: str) -> list[TrackedRun]:
         found, token = [], None
@@ -76,8 +81,11 @@ class Reader:
         """Points (step, value) of a stepped metric; empty when the run has none."""
         if name not in run.metrics:
             return []
-        points = self.store.client.get_metric_history(run.id, name)
-        return sorted((point.step, point.value) for point in points)
+        if (run.id, name) not in self._curves:
+            # The next question will be about the same metric of another run.
+            asked = [run.id, *(other.id for other in self._listed if name in other.metrics and other is not run)]
+            self._curves |= {(id, name): points for id, points in metric_histories(self.store, asked, name).items()}
+        return self._curves.get((run.id, name), [])
 
     def file(self, run: TrackedRun, path: str) -> Path | None:
         """An artifact as a local file, or None when the run has no such artifact."""
@@ -101,7 +109,8 @@ class Reader:
             return None
         try:
             with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in names}
+                # Large ones are stored in parts, see pipeline.tracking.examples.
+                return {name: read_examples(stored) if name == "examples" else stored[name] for name in names}
         except (OSError, ValueError, KeyError, EOFError):
             return None
 

@@ -30,16 +30,42 @@ class Attacked:
     clean_wrong: np.ndarray
     seconds: float
 
-    def to_entry(self) -> Entry:
-        """As a cache entry."""
+    def to_entry(self, X_test: np.ndarray) -> Entry:
+        """As a cache entry, with perturbations in the place of the examples."""
         arrays: dict[str, np.ndarray] = {}
         fields = {"result": self.result, "rows": self.rows, "clean_wrong": self.clean_wrong, "seconds": self.seconds}
-        return Entry(pack(fields, arrays), arrays)
+        values, clean = pack(fields, arrays), X_test[self.rows]
+        moved = {
+            path: delta
+            for path, array in arrays.items()
+            if path.endswith("/examples") and (delta := perturbations(array, clean)) is not None
+        }
+        return Entry(values | {"perturbations": sorted(moved)}, arrays | moved)
 
     @classmethod
-    def from_entry(cls, entry: Entry) -> Attacked:
+    def from_entry(cls, entry: Entry, X_test: np.ndarray) -> Attacked:
         """From a cache entry."""
-        return cls(**unpack(entry.values, entry.arrays, _result_classes()))
+        values = {name: value for name, value in entry.values.items() if name != "perturbations"}
+        arrays = dict(entry.arrays)
+        for path in entry.values["perturbations"]:
+            arrays[path] = perturbed(X_test[arrays["/rows"]], arrays[path])
+        return cls(**unpack(values, arrays, _result_classes()))
+
+
+def perturbations(examples: np.ndarray, clean: np.ndarray) -> np.ndarray | None:
+    """What was added to the clean rows, in their dtype, if adding it again gives the examples bit for bit; else None.
+
+    Perturbations take few values (a step of a sign, nothing at all), pixels and their sums with them take many.
+    """
+    if examples.shape != clean.shape or examples.dtype != clean.dtype:
+        return None
+    delta = (examples.astype(np.float64) - clean).astype(clean.dtype)
+    return delta if perturbed(clean, delta).tobytes() == examples.tobytes() else None
+
+
+def perturbed(clean: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """The examples: the sum, rounded once."""
+    return (clean.astype(np.float64) + delta).astype(clean.dtype)
 
 
 def _result_classes() -> dict[str, type]:
@@ -56,6 +82,12 @@ class Attack(Stage):
 
     name = "attack"
     result = Attacked
+
+    def keep(self, result: Attacked, *inputs: Any) -> Entry:
+        return result.to_entry(inputs[0].X_test)
+
+    def restore(self, entry: Entry, *inputs: Any) -> Attacked:
+        return Attacked.from_entry(entry, inputs[0].X_test)
 
     def settings(self) -> dict[str, Any]:
         return {"attack": plain(self.cfg.attack), "max_attacked": attack_limit(self.cfg), "seed": self.cfg.seed}

@@ -53,8 +53,12 @@ class Stage(ABC):
     def run(self, *inputs: Any, **options: Any) -> Any:
         """Compute the result from those of the needed stages; ``observer`` is told about progress."""
 
-    def restore(self, entry: Entry) -> Any:
-        """The result from its stored form."""
+    def keep(self, result: Any, *inputs: Any) -> Entry:
+        """The stored form of a result; what can be had from ``inputs``, those of :meth:`run`, need not be in it."""
+        return result.to_entry()
+
+    def restore(self, entry: Entry, *inputs: Any) -> Any:
+        """The result from its stored form and the same inputs."""
         return self.result.from_entry(entry)
 
     def line(self, result: Any) -> str | None:

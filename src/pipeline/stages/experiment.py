@@ -135,7 +135,7 @@ class _Chain:
         def compute() -> Any:
             with watch(stage.name) as observer:
                 fresh.append(stage.run(*inputs, observer=observer))
-            return fresh[0].to_entry() if stage.stored else None
+            return stage.keep(fresh[0], *inputs) if stage.stored else None
 
         if stage.stored:
             entry, was_reused = self.store.get_or_compute(stage.name, stage.key, compute)
@@ -143,7 +143,7 @@ class _Chain:
                 self.reused.append(stage.name)
         else:
             compute()
-        result = fresh[0] if fresh else stage.restore(entry)
+        result = fresh[0] if fresh else stage.restore(entry, *inputs)
         words = stage.line(result)
         if words is not None:
             how = f"{result.seconds:.1f} s" if fresh else "reused"

@@ -33,23 +33,17 @@ class Trained:
     seconds: float = 0.0
 
     def to_entry(self) -> Entry:
-        """As a cache entry: the model's own state beside the curve."""
+        """As a cache entry. Its arrays are those of ``models.save``: one file on disk for both, see pipeline.cache."""
         meta, arrays = self.model.get_state()
-        stored = {f"model.{name}": array for name, array in arrays.items()}
-        stored |= {f"curve.{name}": array for name, array in self.curve.items()}
-        return Entry(
-            {"class": _path(self.model), "model": meta, "messages": self.messages, "seconds": self.seconds}, stored
-        )
+        values = {"class": _path(self.model), "model": meta, "messages": self.messages, "seconds": self.seconds}
+        return Entry(values | {"curve": {name: array.tolist() for name, array in self.curve.items()}}, arrays)
 
     @classmethod
     def from_entry(cls, entry: Entry, model_class: Any) -> Trained:
         """From a cache entry; ``model_class`` is the one the configuration names."""
-        parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "curve": {}}
-        for name, array in entry.arrays.items():
-            group, rest = name.split(".", 1)
-            parts[group][rest] = array
-        model = model_class.from_state(entry.values["model"], parts["model"])
-        return cls(model, parts["curve"], entry.values["messages"], entry.values["seconds"])
+        values = entry.values
+        curve = {name: np.asarray(points) for name, points in values["curve"].items()}
+        return cls(model_class.from_state(values["model"], entry.arrays), curve, values["messages"], values["seconds"])
 
 
 def _path(model: Any) -> str:
@@ -74,7 +68,7 @@ class Train(Stage):
     def line(self, trained: Trained) -> str:
         return f"nothing: fitted before, {self.cfg.model.path}" if fitted.is_fitted(self.cfg) else ""
 
-    def restore(self, entry: Entry) -> Trained:
+    def restore(self, entry: Entry, *inputs: Any) -> Trained:
         from hydra.utils import get_class
 
         return Trained.from_entry(entry, get_class(entry.values["class"]))

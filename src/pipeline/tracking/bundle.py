@@ -17,12 +17,15 @@ from typing import Any
 from filelock import Timeout
 
 from pipeline.cache.locks import PassingLock
+from pipeline.cache.shared import SharedFiles
 from pipeline.errors import UserError
+from pipeline.tracking.relocation import path_of
 from pipeline.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
 
 _DOCUMENT = "run.json"
+STAGES = "stages"  # where finished stages are unless cache.folder says otherwise
 _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
 # Limits of one call to MLflow.
@@ -231,6 +234,8 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
         points = [Metric(k, v, bundle.logged_at, s, model.model_id, run_id=bundle.run_id, **digest) for k, v, s in once]
         client.log_batch(bundle.run_id, metrics=points)
         client.finalize_logged_model(model.model_id, "READY")
+    if model.artifact_location.startswith("file:"):  # the train stage and other attacks on this model have these files
+        SharedFiles(store.folder / STAGES).take_in_all(path_of(model.artifact_location))
     if bundle.register:
         register_model(store, bundle.run_id, bundle.register)
 

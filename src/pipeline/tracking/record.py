@@ -21,6 +21,7 @@ from pipeline.stages.experiment import Results
 from pipeline.stages.tune import Tuned, describe
 from pipeline.tables import Entry, Table
 from pipeline.tracking.bundle import RunBundle
+from pipeline.tracking.examples import write_examples
 from pipeline.tracking.view import ALIASES, member_tag
 
 _SIGNIFICANT = 6
@@ -69,7 +70,7 @@ def record(cfg: DictConfig, results: Results, bundle: RunBundle, overrides: list
 
 def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
     """The resolved configuration, flat; what tuning and the data chose (C, step, width) is what was trained with."""
-    hidden = ("tracking.uri", "tracking.folder", "tracking.register", "cache.folder")
+    hidden = ("tracking.uri", "tracking.folder", "tracking.register", "cache.folder", "cache.max_gb")
     params = {key: value for key, value in flat(cfg).items() if key not in hidden}
     known, model = results.evaluated.verdicts, results.trained.model
     params |= {
@@ -186,9 +187,10 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
         chosen = [row == tuned.best_row for row in tuned.front]
         _write_csv(folder / "tuning" / "front.csv", front | {"chosen": chosen})
     result, rows = results.attacked.result, results.attacked.rows
-    np.savez_compressed(
+    write_examples(
         folder / "adversarial" / "examples.npz",
-        examples=result.examples.astype(np.float32),
+        result.examples,
+        results.data.X_test[rows],
         success=result.success,
         distortion_l2=result.distortion_l2,
         distortion_linf=result.distortion_linf,

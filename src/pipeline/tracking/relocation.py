@@ -40,7 +40,7 @@ def rebase(database: Path, folder: Path) -> int:
         tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
         for number, location in moved:
             for run in _runs_of(connection, number):
-                if (here / run).is_dir() or not (_path(location) / run).is_dir():
+                if (here / run).is_dir() or not (path_of(location) / run).is_dir():
                     _replace(connection, "runs", "artifact_uri", location, here, "run_uuid", run)
             for table, column in _ALSO:
                 if table in tables:
@@ -53,14 +53,14 @@ def rebase(database: Path, folder: Path) -> int:
 
 def _elsewhere(location: str | None, here: Path) -> bool:
     """Whether it is an artifacts' folder as we make them, but not this one (by another name, perhaps)."""
-    if not location or urlsplit(location).scheme != "file" or _path(location).name != ARTIFACTS:
+    if not location or urlsplit(location).scheme != "file" or path_of(location).name != ARTIFACTS:
         return False
-    there = _path(location)
+    there = path_of(location)
     return there != here and not (there.exists() and here.exists() and there.samefile(here))
 
 
 def _belongs_here(location: str, here: Path, runs: Iterable[str]) -> bool:
-    there = _path(location)
+    there = path_of(location)
     # Gone: moved. With a database beside it: the original of a copy. Some of the files are here: both, one day.
     return not there.is_dir() or (there.parent / "mlflow.db").is_file() or any((here / run).is_dir() for run in runs)
 
@@ -80,5 +80,6 @@ def _replace(
     )
 
 
-def _path(location: str) -> Path:
+def path_of(location: str) -> Path:
+    """The folder that a file: address names."""
     return Path(unquote(urlsplit(location).path))
