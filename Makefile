@@ -17,11 +17,16 @@ COVERED := $(if $(COVERAGE),--cov=src --cov-report=term:skip-covered)
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
+# On a terminal the installer shows its progress; uv takes PyTorch's CPU build where it is there and can have it.
 $(STAMP): pyproject.toml
-	@echo "setting up $(VENV) (once; a minute or two)"
+	@echo "setting up $(VENV), once: a virtual environment, then some 1.7 GB of packages (torch, MLflow, scikit-learn, …), a minute or two"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]' 2>&1 | grep -v '^WARNING' || true
-	@$(BIN)/python -c "import hydra, mlflow, sklearn, torch, pytest"
+	@quiet=-q; [ -t 1 ] && quiet=; \
+	{ command -v uv >/dev/null && uv pip install $$quiet --python $(BIN)/python --torch-backend cpu -e '.[test]'; } || \
+	$(BIN)/python -m pip install $$quiet --disable-pip-version-check -e '.[test]'
+	@echo "set up; now the empty tables of the tracking store, which every new one is copied from"
+	@$(BIN)/python -c "import hydra, sklearn, torch, pytest; from pipeline.tracking.store import empty_database as e; e()" || \
+	$(BIN)/python -c "import hydra, mlflow, sklearn, torch, pytest"
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
