@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from pipeline.errors import UserError
 
 # Part of every fingerprint: raise it when the meaning of the hashed parts changes.
 _FORMAT = "advsvm-dataset-2"
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are one of scipy's sparse matrices, asked without its import: a command that computes nothing."""
+    return hasattr(rows, "tocsr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +229,10 @@ def changed_dataset(dataset: Dataset, **changes: Any) -> Dataset:
 
 
 def _float32(X: Any) -> Any:
-    if sparse.issparse(X):
-        rows = sparse.csr_matrix(X, dtype=np.float32)
+    if is_sparse(X):
+        from scipy.sparse import csr_matrix
+
+        rows = csr_matrix(X, dtype=np.float32)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         return rows
@@ -250,7 +256,7 @@ def _check_values(X: Any, part: str, box: tuple[Any, Any], names: Sequence[str])
                 f"set {ways}, or dataset.box=data to keep the units of the file"
             )
         return
-    lows, highs = (side.toarray().ravel() if sparse.issparse(side) else side for side in (X.min(axis=0), X.max(axis=0)))
+    lows, highs = (side.toarray().ravel() if is_sparse(side) else side for side in (X.min(axis=0), X.max(axis=0)))
     outside = np.flatnonzero((lows < box[0]) | (highs > box[1]))
     if len(outside):
         k = outside[0]
@@ -262,7 +268,7 @@ def _check_values(X: Any, part: str, box: tuple[Any, Any], names: Sequence[str])
 
 
 def _sha256(array: Any) -> str:
-    if sparse.issparse(array):
+    if is_sparse(array):
         shape = np.array(array.shape, dtype=np.int64)
         pieces = (shape, array.indptr.astype(np.int64), array.indices.astype(np.int64), array.data)
         return hashlib.sha256("".join(map(_sha256, pieces)).encode()).hexdigest()

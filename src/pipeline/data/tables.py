@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from models.scaler import Scaler
-from pipeline.data.dataset import Dataset, build_dataset
+from pipeline.data.dataset import Dataset, build_dataset, is_sparse
 from pipeline.data.rows import class_labels, plain_name, split_seed, stratified_split, subsample
 from pipeline.data.settings import Settings, known_names
 from pipeline.errors import UserError
@@ -78,7 +77,7 @@ def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
 
 def column_ranges(X: Any) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest value of every column, (d,) float64 each; the zeros of sparse rows count."""
-    if sparse.issparse(X):
+    if is_sparse(X):
         low, high = (side.toarray().ravel() for side in (X.min(axis=0), X.max(axis=0)))
         return low.astype(np.float64), high.astype(np.float64)
     return X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
@@ -111,7 +110,7 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
     )  # fmt: skip
     shape = _image_shape(train.X.shape[1:], settings.get("image_shape"))
     X_train, X_test = train.X[train_ids], test.X[test_ids]
-    if sparse.issparse(X_train):
+    if is_sparse(X_train):
         reason = _why_dense(settings, X_train)
         if reason:
             check_memory(settings, X_train.shape[0] + X_test.shape[0], X_train.shape[1])
@@ -282,7 +281,7 @@ def _check(part: str, table: Table) -> None:
             f"dataset.path: the {part} labels hold decimals ({some}): a quantity, not classes; "
             "choose the labels' column or turn them into classes"
         )
-    values = X.data if sparse.issparse(X) else X
+    values = X.data if is_sparse(X) else X
     if X.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
         wrong = ~np.isfinite(np.ravel(values[row]))

@@ -60,9 +60,9 @@ def build_model(node: DictConfig, data: Dataset, seed: int) -> Any:
 
 def staged_data(cfg: DictConfig, data: Dataset) -> Dataset:
     """The loaded dataset as this run's stages use it: sparse training rows only where its model takes them."""
-    from scipy import sparse
+    from pipeline.data.dataset import is_sparse
 
-    if not sparse.issparse(data.X_test):
+    if not is_sparse(data.X_test):
         return data
     from sklearn.utils import get_tags
 

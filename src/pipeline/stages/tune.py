@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
-from scipy import sparse
 
 from pipeline import fitted
 from pipeline.cache import Entry
+from pipeline.data.dataset import is_sparse
 from pipeline.data.digests import row_digests
 from pipeline.data.windows import SparseRows, training_rows
 from pipeline.stages.axes import AXES, tuned_axes
@@ -129,7 +129,7 @@ class Tune(Stage):
             on_edge=list(result.on_edge),
             messages=list(result.messages),
             seconds=time.perf_counter() - started,
-            seen=row_digests(SparseRows(given[0]) if sparse.issparse(given[0]) else given[0]),
+            seen=row_digests(SparseRows(given[0]) if is_sparse(given[0]) else given[0]),
             by_machine=isinstance(model, OneVsRest) and hasattr(model, "cv_scores"),
         )
 
