@@ -262,8 +262,11 @@ class CheckContext(ModelContext):
     @cached_property
     def parts(self) -> list[Part]:
         """The attacks of the run one by one, without those that attack nothing."""
+        from attacks import NoAttack
+
         single = self.results[:-1] or self.results
-        return [part for part in single if not part.bounded or part.threat.epsilon > 0]
+        moving = [part for part in single if not isinstance(part.attack, NoAttack)]
+        return [part for part in moving if not part.bounded or part.threat.epsilon > 0]
 
     @cached_property
     def training_rows(self) -> tuple[np.ndarray, np.ndarray]:

@@ -229,11 +229,18 @@ def _distinguish(sections: list[Section]) -> None:
     for same in groups.values():
         if len(same) < 2:
             continue
-        settings = [dict(s.setup.kernel) | {f"tune.{k}": v for k, v in s.setup.tune} for s in same]
+        settings = [dict(s.setup.kernel) | {f"tune.{k}": v for k, v in s.setup.tune} | _of_file(s) for s in same]
         names = sorted({k for one in settings for k in one if len({str(o.get(k)) for o in settings}) > 1})
         for section, one in zip(same, settings):
             words = [f"{name} = {one[name]}" for name in names if name in one]
             section.label += " · " + (", ".join(words) or f"data {section.setup.digest[:8]}")
+
+
+def _of_file(section: Section) -> dict[str, str]:
+    """How a user's own data was read: two files, or one file scaled twice, are two tables."""
+    params = section.rows[0].runs[0].params
+    found = {key: params[f"dataset.{key}"] for key in ("path", "scale", "classes", "box") if f"dataset.{key}" in params}
+    return found | ({"path": found["path"].rsplit("/", 1)[-1]} if "path" in found else {})
 
 
 def failed_check_lines(sections: list[Section], reader: Reader) -> list[str]:

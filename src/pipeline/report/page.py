@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import shlex
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -56,7 +58,7 @@ def _missing(report: Report) -> list[tuple[str, str]]:
     wanted = []
     for dataset in report.datasets:
         drawn = {figure.id for part in dataset.parts for figure in part.figures}
-        command = f"python -m pipeline.run -m experiment={{}} dataset={dataset.name}"
+        command = f"python -m pipeline.run -m experiment={{}} dataset={dataset.name}{_own_file(dataset.parts)}"
         if not any(id.endswith("-over_epsilon") for id in drawn):
             wanted.append((f"{dataset.title}: accuracy over ε and K", command.format("attack_strength")))
         if dataset.certified is None:
@@ -66,6 +68,17 @@ def _missing(report: Report) -> list[tuple[str, str]]:
         if not any(part.section.row("natural") for part in dataset.parts if part.tables):
             wanted.append((f"{dataset.title}: the paper's table", command.format("paper_tables")))
     return wanted
+
+
+def _own_file(parts: Sequence[Any]) -> str:
+    """What a user's own data needs on the command line beside its name; nothing for the datasets that come along."""
+    params = next((run.params for part in parts for row in part.section.rows for run in row.runs), {})
+    given = {
+        key: params.get(f"dataset.{key}", "None") for key in ("path", "id", "test_path", "label", "scale", "classes")
+    }
+    if given["path"] == given["id"] == "None":
+        return ""
+    return "".join(f" {shlex.quote(f'dataset.{key}={value}')}" for key, value in given.items() if value != "None")
 
 
 def _badge(claim: Claim | Any) -> str:
