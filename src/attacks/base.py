@@ -118,8 +118,8 @@ class Attack(ABC):
         self._check_access(target, model)
         if isinstance(target, ManyClasses):
             return self._by_class(target, X, y, epsilons, observer, reference, targets)
-        y = labels_to_leave(y, targets, len(X), getattr(target, "classes_", None))
         points = check_points(X, self.dtype, self.box)
+        y = labels_to_leave(y, targets, len(points), getattr(target, "classes_", None))
         signs = check_labels(y, len(points), getattr(target, "classes_", None))
         several = epsilons is not None and np.ndim(epsilons) > 0
         wanted = None if epsilons is None else [check_epsilon(e, "epsilons") for e in np.atleast_1d(epsilons)]

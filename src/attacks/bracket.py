@@ -16,6 +16,7 @@ from .multiclass import ManyClasses
 from .pgd import PGD
 from .targets import as_target, has_gradients
 from .threat import Threat
+from .validation import as_dense
 
 Box = tuple[Any, Any] | None
 
@@ -99,7 +100,7 @@ def bracket(
     from models import certify
 
     until = None if seconds is None else time.perf_counter() + seconds
-    X, y = np.asarray(X), np.asarray(y).ravel()
+    X, y = as_dense(X), np.asarray(y).ravel()
     if attack is None:
         attack = _usual(model, X, epsilon, norm, box, constraints)
     limits = None if constraints is None else constraints.region(X, box)

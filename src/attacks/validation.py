@@ -64,11 +64,16 @@ def shorten(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def check_points(X: Any, dtype: str, box: tuple[Any, Any], name: str = "X") -> np.ndarray:
-    """Rows of finite features inside the box, (n, d), in the attack's dtype."""
+def as_dense(X: Any, name: str = "X") -> np.ndarray:
+    """Rows as an array; sparse ones are refused, not silently unpacked."""
     if issparse(X):
         raise ValueError(f"{name} is sparse, but an attacker may change any value: give dense rows, {name}.toarray()")
-    points = np.asarray(X)
+    return np.asarray(X)
+
+
+def check_points(X: Any, dtype: str, box: tuple[Any, Any], name: str = "X") -> np.ndarray:
+    """Rows of finite features inside the box, (n, d), in the attack's dtype."""
+    points = as_dense(X, name)
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] == 0:
         raise ValueError(f"{name} must be a non-empty array of shape (n, d), got shape {points.shape}")
     if not (np.issubdtype(points.dtype, np.number) or points.dtype == bool):

@@ -112,6 +112,8 @@ def test_what_needs_dense_rows_says_so(monkeypatch):
     model = KernelSVC().fit(X, y)
     with pytest.raises(ValueError, match=r"X is sparse, but an attacker may change any value.*toarray"):
         PGD(epsilon=0.1)(model, X, y)
+    with pytest.raises(ValueError, match="X is sparse"):
+        bracket(model, X, y, epsilon=0.1, norm="linf")
     some = X[:30].toarray()
     assert np.array_equal(certify(model, X[:30], y[:30], 0.01), certify(model, some, y[:30], 0.01))
     assert bracket(model, some, y[:30], epsilon=0.01, norm="linf").certified.any()

@@ -106,7 +106,7 @@ def convergence_curves(
     n, batch = len(signs), min(model.batch_size, len(signs))
     kernel, weight = model.expansion_.space.kernel, model.C * batch / n
     penalty = kernel.penalty(model.epsilon, model.gamma_)
-    optimum = minimise(data.X_train, signs, kernel, gamma=model.gamma_, penalty=penalty, weight=weight)
+    optimum = minimise(data.X_train[:], signs, kernel, gamma=model.gamma_, penalty=penalty, weight=weight)
     goal = optimum.scores(data.X_test)
     curves = {"squared_error": _curve(model, data.X_test, goal)}
     if model.schedule == "constant":
@@ -114,7 +114,7 @@ def convergence_curves(
             smaller = build(cfg.model, random_state=cfg.seed).set_params(step=factor * model.step, C=model.C)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                smaller.fit(data.X_train, data.y_train)
+                smaller.fit(data.X_train[:], data.y_train)
             curves[f"squared_error_step_{smaller.step:.4g}"] = _curve(smaller, data.X_test, goal)
     metrics = {
         "step": float(model.step),
