@@ -253,7 +253,8 @@ def grid_search(
     offered = {"C": C, "step": step, "width_scale": width, "epsilon": epsilon, "C_f": C_f, "n_features": n_features}
     offered |= {"learning_rate": learning_rate, "epochs": epochs}
     axes = {name: _axis(name, values) for name, values in offered.items() if values is not None}
-    X, y, note = _some_rows(X, y, *getattr(model, "tuning_rows", (MOST_ROWS, SAMPLE)), random_state)
+    most, sample = getattr(model, "tuning_rows", (MOST_ROWS, SAMPLE))
+    X, y, note = _some_rows(X, y, most, sample, random_state)
     fast = getattr(model, "cv_scores", None)
     scores = cross_validate_fits(model, X, y, axes, how) if fast is None else fast(X, y, axes, how)
     scores.messages.extend(note)

@@ -187,7 +187,7 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
             sweep.SESSION.sweep = None  # nothing to make a table of yet
         return []
 
-    def __call__(self, calls: list[tuple]) -> JobReturn:  # type: ignore[override]
+    def __call__(self, calls: list[tuple]) -> JobReturn:
         """Called on a node: the jobs of one task, one after the other."""
         # A job writes down how it ended; what is returned only tells that the task came to its end.
         return [super(PatientSlurm, self).__call__(*call) for call in calls][-1]

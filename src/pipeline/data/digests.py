@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 _WINDOW = 128
 
 
-def row_digests(X: np.ndarray) -> np.ndarray:
+def row_digests(X: Any) -> np.ndarray:
     """Digest of the content of every row, (n,) uint64.
 
     A random multilinear hash of the float32 bits modulo 2^64: two different rows agree with chance about 2^-40. It

@@ -72,7 +72,7 @@ def _missing(report: Report) -> list[tuple[str, str]]:
 
 def _own_file(parts: Sequence[Any]) -> str:
     """What a user's own data needs on the command line beside its name; nothing for the datasets that come along."""
-    params = next((run.params for part in parts for row in part.section.rows for run in row.runs), {})
+    params: dict[str, str] = next((run.params for part in parts for row in part.section.rows for run in row.runs), {})
     given = {
         key: params.get(f"dataset.{key}", "None") for key in ("path", "id", "test_path", "label", "scale", "classes")
     }

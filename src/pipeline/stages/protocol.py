@@ -73,7 +73,7 @@ def _tried(model: Any, data: Dataset) -> list[str]:
     coords = np.arange(min(_COLUMNS, X.shape[1]))
     wrong: list[str] = []
 
-    def ask(what: str, answer: Callable[[], Any], right: Callable[[Any], bool]) -> Any:
+    def ask(what: str, answer: Callable[[], Any], right: Callable[[Any], Any]) -> Any:
         try:
             found = answer()
             if right(found):

@@ -20,7 +20,8 @@ _LEVELS = 255
 
 def write_examples(file: Path, examples: np.ndarray, clean: np.ndarray, **others: Any) -> None:
     """Write the examples and arrays that belong to them."""
-    np.savez_compressed(file, **_stored(examples.astype(np.float32), clean), **others)
+    arrays: dict[str, Any] = _stored(examples.astype(np.float32), clean) | others
+    np.savez_compressed(file, **arrays)
 
 
 def read_examples(stored: str | Path | Mapping[str, np.ndarray]) -> np.ndarray:

@@ -201,7 +201,8 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
     )
     changes = changes_of(results)
     if changes is not None:
-        np.savez_compressed(folder / "adversarial" / "changes.npz", **changes.arrays())
+        arrays: dict[str, Any] = changes.arrays()
+        np.savez_compressed(folder / "adversarial" / "changes.npz", **arrays)
     around, known = results.evaluated.bracket, results.evaluated.verdicts
     np.savez_compressed(
         folder / "certificates" / "points.npz",
