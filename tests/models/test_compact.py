@@ -70,11 +70,11 @@ def test_plain_files_are_read_as_they_are() -> None:
 @pytest.mark.parametrize(
     "note",
     [
-        {"x": {"dtype": "<f4", "shape": [3], "levels": None}},
-        {"x": {"dtype": "|O", "shape": [3], "levels": None}},
-        {"x": {"dtype": "<f4", "shape": [-1], "levels": None}},
-        {"x": {"dtype": "<f4", "shape": [8], "levels": "many"}},
-        {"x": {"dtype": "<i4", "shape": [8], "levels": 255}},
+        {"x": {"dtype": "<f4", "shape": [3], "levels": None, "planes": True}},
+        {"x": {"dtype": "|O", "shape": [3], "levels": None, "planes": True}},
+        {"x": {"dtype": "<f4", "shape": [-1], "levels": None, "planes": True}},
+        {"x": {"dtype": "<f4", "shape": [8], "levels": "many", "planes": True}},
+        {"x": {"dtype": "<i4", "shape": [8], "levels": 255, "planes": True}},
         {"x": 3},
         [],
     ],

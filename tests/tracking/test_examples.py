@@ -52,11 +52,13 @@ def test_what_is_stored_of_a_step_by_signs_is_small(model: AdvSVM, tmp_path: Pat
     made = attacked(model, FGSM(epsilon=0.1))
     kept = made.to_entry(PIXELS)
     assert kept.values["perturbations"] == ["/result/examples"]
-    whole = Entry(kept.values, kept.arrays | {"/result/examples": made.result.examples})
-    for name, entry in (("kept", kept), ("whole", whole)):
-        entries.write(entry, tmp_path / name)
+    delta, inside = kept.arrays["/result/examples"], (made.result.examples > 0) & (made.result.examples < 1)
+    # What is not cut off at the box is one step up or down, but for a few roundings.
+    assert len(np.unique(delta[inside])) <= 12 < len(np.unique(made.result.examples)) / 10
+    entries.write(kept, tmp_path / "kept")
+    entries.write(Entry(kept.values, kept.arrays | {"/result/examples": made.result.examples}), tmp_path / "whole")
     sizes = [(tmp_path / name / "arrays.safetensors").stat().st_size for name in ("kept", "whole")]
-    assert sizes[0] < 0.6 * sizes[1]
+    assert sizes[0] < 0.75 * sizes[1]
 
 
 def test_a_difference_that_does_not_add_up_again_is_not_used() -> None:

@@ -52,14 +52,24 @@ class Attacked:
         return cls(**unpack(values, arrays, _result_classes()))
 
 
-def perturbations(examples: np.ndarray, clean: np.ndarray) -> np.ndarray | None:
-    """What was added to the clean rows, in their dtype, if adding it again gives the examples bit for bit; else None.
+# Places after the binary point that are tried.
+_ROUNDNESS = (20, 22, 23, 24, 25, 26, 28, 30, 33, 36)
 
-    Perturbations take few values (a step of a sign, nothing at all), pixels and their sums with them take many.
+
+def perturbations(examples: np.ndarray, clean: np.ndarray) -> np.ndarray | None:
+    """What was added to the clean rows, float64, if adding it again gives the examples bit for bit; else None.
+
+    An attack adds few different numbers (a step of a sign, nothing at all), but what is left of them after rounding
+    differs from pixel to pixel. Of all numbers that give the same example the roundest is taken: few again.
     """
     if examples.shape != clean.shape or examples.dtype != clean.dtype:
         return None
-    delta = (examples.astype(np.float64) - clean).astype(clean.dtype)
+    exact = examples.astype(np.float64) - clean
+    delta, open_ = np.zeros_like(exact), exact != 0
+    for bits in _ROUNDNESS:
+        delta[open_] = np.rint(np.ldexp(exact[open_], bits)) * 2.0**-bits
+        open_[open_] = perturbed(clean[open_], delta[open_]) != examples[open_]
+    delta[open_] = exact[open_]
     return delta if perturbed(clean, delta).tobytes() == examples.tobytes() else None
 
 
