@@ -363,6 +363,9 @@ class Auto(FixedEpsilonAttack):
         for k in np.argsort([result.threat.epsilon for result in results], kind="stable"):
             result = results[k] if smaller is None else merged(results[k], smaller)
             smaller = self._towards_each(target, X, y, result)
+            led = int(smaller.success.sum() - results[k].success.sum())
+            by = smaller.history["broken_by"] | {TARGETED: led}
+            smaller = replace(smaller, history=smaller.history | {"broken_by": by})
             spent = {name: getattr(smaller, name) - getattr(results[k], name) for name in COUNTS}
             results[k] = smaller
             smaller = replace(smaller, **spent)
@@ -373,7 +376,7 @@ class Auto(FixedEpsilonAttack):
         apgd = APGD(
             **self._common(), constraints=self.constraints, epsilon=result.threat.epsilon, norm=self.norm, restarts=1
         )
-        codes, before = target.codes(y, "y"), result.success.sum()
+        codes = target.codes(y, "y")
         for code, label in enumerate(target.classes_):
             rows = np.flatnonzero(~result.success & (codes != code))
             if len(rows):
@@ -381,8 +384,7 @@ class Auto(FixedEpsilonAttack):
                 aimed = apgd._by_class(target, X[rows], y[rows], None, None, None, aims)
                 scores = target.margins(aimed.examples, codes[rows])
                 result = merged(result, replace(aimed, scores=scores, success=scores <= 0), rows)
-        by = result.history["broken_by"] | {TARGETED: int(result.success.sum() - before)}
-        return replace(result, history=result.history | {"broken_by": by})
+        return result
 
     def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
         by = search.trace.get("broken_by", np.zeros(1, dtype=int))

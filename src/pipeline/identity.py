@@ -145,7 +145,8 @@ def _number(value: str) -> str:
 def given(cfg: DictConfig) -> dict[str, str]:
     """The settings that are not what the named dataset, model, attack and tuning come with."""
     here, usual = decisive(flat(cfg)), _usual(cfg)
-    differing = {key: here[key] for key in sorted(here, key=_importance) if usual.get(key) != here[key]}
+    # A setting that is off is no news of a choice that brings it along.
+    differing = {key: here[key] for key in sorted(here, key=_importance) if usual.get(key, "None") != here[key]}
     tuning = {} if cfg.tune.name == _usual(None).get("tune.name") else {"tune.name": cfg.tune.name}
     # A fixed axis of the grid is said once: by the model's setting.
     for axis in AXES:

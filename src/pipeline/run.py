@@ -184,7 +184,17 @@ def as_hydra_reads(arguments: list[str]) -> list[str]:
             flags.append(argument)
             if argument in _WITH_VALUE:
                 flags += islice(rest, 1)
-    return flags + settings
+    return flags + (_for_swept_groups(settings) if {"-m", "--multirun"}.intersection(flags) else settings)
+
+
+def _for_swept_groups(settings: list[str]) -> list[str]:
+    """Settings of a group that is swept, as choices of one: ``model=dnn_free,dnn_mart model.epochs=8``.
+
+    Hydra tries a setting that is the same for all jobs on the group's default choice first, which may not have it.
+    """
+    swept = [key for key, _, value in (text.partition("=") for text in settings) if "," in value and "." not in key]
+    own = re.compile(rf"((?:{'|'.join(map(re.escape, swept))})\.[\w.]+)=([\w.+-]+)")
+    return [own.sub(r"\1=choice(\2)", text) if swept and own.fullmatch(text) else text for text in settings]
 
 
 def _as_group(argument: str) -> str:

@@ -189,6 +189,10 @@ def test_the_command_line_is_taken_as_people_write_it(monkeypatch):
     assert as_hydra_reads(["seed=0,1", "--config-dir", "conf", "-m", "notes=a", "--multirun", "-m", "--cfg=job"]) == [
         "--config-dir", "conf", "-m", "--multirun", "--cfg=job", "seed=0,1", "notes=a",
     ]  # fmt: skip
+    # Of a group that is swept, so that Hydra does not ask its default choice for the setting.
+    swept = ["-m", "model=dnn_free,dnn_mart", "model.epochs=8", "attack.epsilon=0.1", "model.learning_rate=0.1,0.2"]
+    assert as_hydra_reads(swept) == [*swept[:2], "model.epochs=choice(8)", *swept[3:]]
+    assert as_hydra_reads(swept[1:]) == swept[1:]
     assert as_hydra_reads(["surrogate=null", "model.kernel=rbf", "notes='ü'"]) == [
         "surrogate=null",
         "model/kernel=rbf",

@@ -256,8 +256,8 @@ def test_job_outcomes_are_left_in_the_sweeps_folder(swept):
 
 def test_runs_leave_no_lock_files_behind(swept):
     """However many there were: the store has one, and its stages have one."""
-    folder, _ = swept
-    left = sorted(str(path.relative_to(folder / "mlruns")) for path in folder.rglob("*.lock"))
+    store = swept[0] / "mlruns"
+    left = sorted(str(path.relative_to(store)) for path in store.rglob("*.lock"))
     assert left == [".store.lock", "stages/.identity.lock"]
 
 

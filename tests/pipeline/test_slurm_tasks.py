@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
 
+from hydra_plugins.advsvm import launchers
 from hydra_plugins.advsvm.launchers import PatientSlurm
 from pipeline.errors import UserError
 
@@ -27,7 +28,14 @@ class Array:
 @pytest.mark.parametrize(("size", "tasks"), [(1, [1] * 7), (3, [3, 3, 1]), (10, [7])])
 def test_every_job_is_in_one_task_and_they_run_in_order(monkeypatch, size, tasks):
     ran = []
-    monkeypatch.setattr(BaseSubmititLauncher, "__call__", lambda self, *call: ran.append(call) or call[2])
+
+    def run(self, *call):
+        ran.append(call)
+        # As in a real job, which loads Hydra's plugins anew: the name stands for another class from then on.
+        monkeypatch.setattr(launchers, "PatientSlurm", type("PatientSlurm", (), {}))
+        return call[2]
+
+    monkeypatch.setattr(BaseSubmititLauncher, "__call__", run)
     array, jobs = Array(), {}
     assert PatientSlurm(jobs_per_task=size)._submit(array, CALLS, jobs)()
     assert [len(task) for task in array.tasks] == tasks

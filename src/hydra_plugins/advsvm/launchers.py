@@ -189,8 +189,10 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
 
     def __call__(self, calls: list[tuple]) -> JobReturn:
         """Called on a node: the jobs of one task, one after the other."""
+        # Not by the name of this class: a job loads Hydra's plugins anew, and the name then stands for another one.
+        run = super().__call__
         # A job writes down how it ended; what is returned only tells that the task came to its end.
-        return [super(PatientSlurm, self).__call__(*call) for call in calls][-1]
+        return [run(*call) for call in calls][-1]
 
     def _leave(self, job_overrides: Jobs, note: Path) -> None:
         """Submit, and write down where the jobs are."""

@@ -102,7 +102,7 @@ class FeatureChanges:
         )
         return cls(np.array(titles, dtype=str), np.array([str(name) for name in names])[order], *values)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         """As an ``.npz`` keeps it."""
         return vars(self)
 

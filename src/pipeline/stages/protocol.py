@@ -86,7 +86,9 @@ def _tried(model: Any, data: Dataset) -> list[str]:
     n, d, classes = len(X), X.shape[1], np.unique(y)
     ask("fit must set classes_, the sorted labels", lambda: fitted.classes_, lambda c: np.array_equal(c, classes))
     ask(
-        f"predict must give {n} of the labels", lambda: fitted.predict(X), lambda p: np.isin(p, y).all() and len(p) == n
+        f"predict must give {n} of the labels",
+        lambda: fitted.predict(X),
+        lambda p: len(p) == n and bool(np.isin(p, y).all()),
     )
     shape = (n,) if len(classes) == 2 else (n, len(classes))
     named = "(n,)" if len(classes) == 2 else "(n, classes)"
