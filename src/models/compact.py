@@ -46,7 +46,7 @@ def _encode(array: np.ndarray) -> tuple[np.ndarray, dict[str, Any] | None]:
         return array, None
     codes, levels = _on_grid(array)
     # Few different numbers repeat as they are; many that are near each other share their first bytes.
-    packed, planes = zlib.compress(_bits(codes), _LEVEL), False
+    packed, planes = zlib.compress(_bits(codes).tobytes(), _LEVEL), False
     if codes.dtype.itemsize > 1 and len(other := zlib.compress(_planes(codes), _LEVEL)) < len(packed):
         packed, planes = other, True
     if len(packed) > _WORTHWHILE * array.nbytes:
