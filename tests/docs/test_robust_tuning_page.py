@@ -19,6 +19,7 @@ NAMES = {
     "adv_svm_c": "adv-SVM (C)",
     "adv_linear_svm": "adv-linear-SVM",
 }
+RUN_NAMES = NAMES | {"adv_svm_examples": "adv-SVM (examples)"}
 
 
 def spread(values: list[float]) -> str:
@@ -29,9 +30,7 @@ def spread(values: list[float]) -> str:
 def tuned_row(run: dict) -> str:
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run["chosen"].items())
     bracket = f"[{spread(run['certified'])}, {spread(run['attacked'])}]"
-    return (
-        f"| {NAMES[run['model']]} | {run['by']}: {chosen} | {len(run['clean'])} | {spread(run['clean'])} | {bracket} |"
-    )
+    return f"| {RUN_NAMES[run['model']]} | {run['by']}: {chosen} | {len(run['clean'])} | {spread(run['clean'])} | {bracket} |"
 
 
 def published_row(dataset: str, model: str) -> str:
@@ -64,7 +63,7 @@ def test_no_row_of_a_measured_table_is_without_a_stored_run() -> None:
     told = {tuned_row(run) for run in STORED["runs"]}
     told |= {published_row(d, m) for d in ("cifar10_automobile_truck", "cifar10_dog_horse") for m in NAMES}
     rows = [
-        line for line in PAGE.splitlines() if re.match(rf"\| ({'|'.join(map(re.escape, NAMES.values()))}) \|", line)
+        line for line in PAGE.splitlines() if re.match(rf"\| ({'|'.join(map(re.escape, RUN_NAMES.values()))}) \|", line)
     ]
     assert rows
     assert set(rows) <= told
