@@ -1,6 +1,6 @@
 """What binary classifiers with a real-valued score share: labels, validation, prediction."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -15,6 +15,9 @@ _DTYPES = [np.float64, np.float32, np.uint8]
 
 class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     """Labels are any two values; a positive score means ``classes_[1]``. Subclasses write `fit` and `scores`."""
+
+    _sparse: ClassVar[str | bool] = "csr"
+    """The form in which sparse rows are taken; False: not at all."""
 
     def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""
@@ -37,7 +40,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
     def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """X, an array or a CSR matrix, and the labels as ±1.0; sets `classes_`."""
-        X, y = validate_data(self, X, y, dtype=_DTYPES, accept_sparse="csr")
+        X, y = validate_data(self, X, y, dtype=_DTYPES, accept_sparse=self._sparse)
         check_classification_targets(y)
         if type_of_target(y, input_name="y", raise_unknown=True) == "multiclass":
             raise ValueError(
@@ -54,7 +57,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         return self._validate_rows_of(X)
 
     def _validate_rows_of(self, X: Any) -> Any:
-        return validate_data(self, X, dtype=_DTYPES, reset=False, accept_sparse="csr")
+        return validate_data(self, X, dtype=_DTYPES, reset=False, accept_sparse=self._sparse)
 
     def _validate_evaluation(self, eval_set: Any) -> tuple[Any, np.ndarray] | None:
         """The rows of `eval_set` and their labels as ±1.0."""
@@ -92,5 +95,5 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = bool(self._sparse)
         return tags

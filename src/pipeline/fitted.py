@@ -108,7 +108,7 @@ def _fetched(path: str, uri: str, folder: str) -> Path:
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    from pipeline.tracking.store import DATABASE, sqlite_address
+    from pipeline.paths import DATABASE, sqlite_address
 
     # A login was taken out of the address before anything else was done (pipeline.tracking.credentials).
     database = Path(folder).resolve() / DATABASE

@@ -1,14 +1,17 @@
-"""Where things are: the configuration folder and the shared data folder."""
+"""Where things are: the configuration folder, the shared data folder, the database of a local store."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import platformdirs
 
 from pipeline.errors import UserError
 
+DATABASE = "mlflow.db"  # of a local tracking store, in its folder
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -34,3 +37,17 @@ def check_writable(setting: str, folder: str | Path) -> Path:
     except (OSError, ValueError) as error:
         raise UserError(f"{setting}: cannot write to {path} ({getattr(error, 'strerror', error)})") from error
     return path
+
+
+def sqlite_address(database: Path) -> str:
+    """The address under which SQLAlchemy, MLflow's way to the database, opens exactly this file."""
+    plain = f"sqlite:///{database}"
+    if not re.search(r"[%?]", str(database)):
+        return plain
+    from sqlalchemy.engine import make_url
+
+    # Whether the path of an address is unquoted depends on SQLAlchemy's version.
+    for address in (f"sqlite+pysqlite:///{quote(str(database))}", plain):  # MLflow makes folders for sqlite:///
+        if make_url(address).database == str(database):
+            return address
+    raise UserError(f"tracking.folder: {database.parent} has a % or ? in its name: choose another one")

@@ -20,13 +20,14 @@ from pipeline import identity
 from pipeline.cache import StageStore
 from pipeline.job import Outcome, stages_folder
 from pipeline.labels import attack_name, threat_of
+from pipeline.paths import DATABASE
 from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
 from pipeline.tables import Entry, Stat, Table, bracket_entry, bracket_of, name
 from pipeline.tracking import runs
 from pipeline.tracking.bundle import pending
 from pipeline.tracking.credentials import masked
-from pipeline.tracking.store import DATABASE, TrackingStore, open_store
+from pipeline.tracking.store import TrackingStore, open_store
 from pipeline.tracking.view import arrange_sweep, chart_link, member_tag, table_link
 
 if TYPE_CHECKING:

@@ -100,7 +100,8 @@ class SweepCallback(Callback):
 
 
 def _prepare(config: DictConfig) -> Sweep:
-    from pipeline.tracking.store import DATABASE, open_store, prepare
+    from pipeline.paths import DATABASE
+    from pipeline.tracking.store import open_store, prepare
     from pipeline.trust import check_trusted
     from pipeline.validation import validate
 

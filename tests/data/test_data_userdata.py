@@ -162,7 +162,7 @@ def test_a_csv_may_bring_its_test_file_and_separator(data_dir, table, tmp_path):
     assert (len(made.X_train), len(made.X_test)) == (40, 40)
     table.write_text(table.read_text().replace(",", ";"))
     assert len(load_dataset(_csv(table, classes=["rose", "oak"], separator=";")).X_train) == 30
-    with pytest.raises(UserError, match=r"dataset\.label"):
+    with pytest.raises(UserError, match=r"dataset\.separator: .* is one column.*dataset\.separator=';'"):
         load_dataset(_csv(table, classes=["rose", "oak"], test_path=str(other)))
 
 

@@ -30,7 +30,8 @@ def spread(values: list[float]) -> str:
 def tuned_row(run: dict) -> str:
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run["chosen"].items())
     bracket = f"[{spread(run['certified'])}, {spread(run['attacked'])}]"
-    return f"| {RUN_NAMES[run['model']]} | {run['by']}: {chosen} | {len(run['clean'])} | {spread(run['clean'])} | {bracket} |"
+    name, clean = RUN_NAMES[run["model"]], run["clean"]
+    return f"| {name} | {run['by']}: {chosen} | {len(clean)} | {spread(clean)} | {bracket} |"
 
 
 def published_row(dataset: str, model: str) -> str:

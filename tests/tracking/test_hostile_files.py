@@ -42,7 +42,7 @@ def test_a_damaged_waiting_run_is_one_line_of_sync(tmp_path: Path, capsys, docum
 @pytest.mark.parametrize("number", ["../../x", "/etc", "a/b", ""])
 def test_a_server_s_run_ids_are_ids(number: str) -> None:
     store = TrackingStore("http://h", "advsvm", "1", Path("mlruns"))
-    with pytest.raises(UserError, match="no id of a run"):
+    with pytest.raises(UserError, match="not the id of a run"):
         store.trusted(_run(number, "mlflow-artifacts:/1/x"))
 
 

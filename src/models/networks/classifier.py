@@ -65,6 +65,7 @@ class AdvNetwork(BinaryClassifier):
         Steps of the weights.
     """
 
+    _sparse: ClassVar[str | bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "training": [str, Training],
         "epsilon": [Interval(Real, 0, None, closed="left")],

@@ -55,7 +55,7 @@ def binary_labels(
     class_names : (str, str)
     """
     values = np.unique(labels)
-    if len(values) == 1:
+    if len(values) == 1 and classes is None:
         only = plain_name(values[0].item())
         raise UserError(f"dataset.path: all labels are of one class ({only}); a classifier needs two")
     known = {plain_name(value): value for value in values.tolist()}

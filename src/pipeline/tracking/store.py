@@ -17,13 +17,12 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import platformdirs
 from filelock import FileLock
 
 from pipeline.errors import UserError
-from pipeline.paths import check_writable
+from pipeline.paths import DATABASE, check_writable, sqlite_address
 from pipeline.tracking.credentials import PASSWORD, USERNAME, masked, take_credentials
 from pipeline.tracking.relocation import ARTIFACTS, connect, rebase
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DATABASE = "mlflow.db"
 _PROBE_SECONDS, _PROBE_LIMIT = (4.0, 8.5), 9.0  # connect and read; all of it
 
 
@@ -126,20 +124,6 @@ def prepare(tracking: Any) -> tuple[Path, str]:
     database = folder / DATABASE
     _refuse_damaged(database)
     return folder, sqlite_address(database)
-
-
-def sqlite_address(database: Path) -> str:
-    """The address under which SQLAlchemy, MLflow's way to the database, opens exactly this file."""
-    plain = f"sqlite:///{database}"
-    if not re.search(r"[%?]", str(database)):
-        return plain
-    from sqlalchemy.engine import make_url
-
-    # Whether the path of an address is unquoted depends on SQLAlchemy's version.
-    for address in (f"sqlite+pysqlite:///{quote(str(database))}", plain):  # MLflow makes folders for sqlite:///
-        if make_url(address).database == str(database):
-            return address
-    raise UserError(f"tracking.folder: {database.parent} has a % or ? in its name: choose another one")
 
 
 def prepare_folder(folder: str | Path) -> Path:

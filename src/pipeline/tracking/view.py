@@ -106,7 +106,7 @@ def how_to_open(tracking: Any) -> str:
     """How a person gets from the terminal to the results."""
     if tracking.uri:
         return f"results: {masked(tracking.uri)}"
-    from pipeline.tracking.store import DATABASE, sqlite_address
+    from pipeline.paths import DATABASE, sqlite_address
 
     folder = Path(tracking.folder)
     address = shlex.quote(sqlite_address(folder / DATABASE))
