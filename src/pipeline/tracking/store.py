@@ -172,16 +172,20 @@ def _create_database(database: Path) -> None:
     # MLflow keeps connections by address: a second attempt of this process needs a name of its own.
     unfinished = database.with_name(f".{database.name}.new-{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copyfile(empty_database(), unfinished)
-    except (OSError, sqlite3.DatabaseError):  # no cache folder to be had
+        tables: Path | None = empty_database()
+    except Exception:  # whatever keeps the cache folder from holding one, the store may have room
+        tables = None
+    if tables is None:
         _migrate(unfinished)
+    else:
+        shutil.copyfile(tables, unfinished)
     unfinished.rename(database)
 
 
 def empty_database() -> Path:
     """A database with MLflow's tables and nothing in them, in the user's cache folder: its migrations take seconds.
 
-    Raises OSError or sqlite3.DatabaseError where there can be none.
+    Raises where there can be none: the folder is full, or may not be written.
     """
     kept = Path(platformdirs.user_cache_dir("advsvm")) / f"mlflow-{version('mlflow')}.db"
     if kept.is_file() and _is_sound(kept):
