@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,8 @@ def test_whatever_stops_a_run_it_ends_as_killed(
     victim = launch(tmp_path, *SLOW)
     wait_until(lambda: experiments(tmp_path), 120, "the run")
     for number in signals:
-        os.kill(victim.pid, number)
+        with suppress(ProcessLookupError):  # the first ones were enough
+            os.kill(victim.pid, number)
         time.sleep(0.05)
     _ended(victim, tmp_path, 130)
     assert [run["status"] for run in experiments(tmp_path)] == ["KILLED"]

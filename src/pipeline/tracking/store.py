@@ -240,13 +240,20 @@ def _refuse_damaged(database: Path) -> None:
     if not database.exists() or database.stat().st_size == 0:
         return
     try:
-        connection = connect(database)
         try:
-            connection.execute("select count(*) from sqlite_master").fetchone()
-        finally:
-            connection.close()
+            _look_into(connect(database))
+        except sqlite3.OperationalError as error:
+            if "readonly" not in str(error):
+                raise
+            # A process was killed while it wrote: what it left half-written is taken back by the next one that may.
+            _look_into(sqlite3.connect(database, timeout=30))
     except sqlite3.DatabaseError as error:
         raise UserError(f"tracking.folder: {database} is not a readable database ({error}); move it away") from error
+
+
+def _look_into(connection: sqlite3.Connection) -> None:
+    with closing(connection):
+        connection.execute("select count(*) from sqlite_master").fetchone()
 
 
 def _quicken_failures() -> None:
