@@ -70,8 +70,7 @@ CHEAP = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.realdata
+@pytest.mark.ratios
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("command", CHEAP, ids=" ".join)
 def test_no_cheap_ratio_has_doubled(command: tuple[str, ...]) -> None:
