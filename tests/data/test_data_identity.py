@@ -147,7 +147,8 @@ def test_a_file_replaced_during_a_sweep_stops_the_remaining_jobs(tmp_path):
         "from models import AdvLinearSVM\n"
         "class Swapping(AdvLinearSVM):\n"
         "    def fit(self, *arguments, **options):\n"
-        "        os.symlink('v2.npz', 'new'); os.replace('new', 'cur.npz')\n"
+        "        if len(arguments[0]) > 50:  # not when it is only tried on a few rows\n"
+        "            os.symlink('v2.npz', 'new'); os.replace('new', 'cur.npz')\n"
         "        return super().fit(*arguments, **options)\n"
     )
     swept = subprocess.run(

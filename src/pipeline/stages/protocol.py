@@ -51,11 +51,16 @@ def check_model(model: Any, data: Dataset, name: str) -> None:
 
 
 def _arguments(fit: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(fit).parameters.values()
+    signature = inspect.signature(fit)
+    parameters = signature.parameters.values()
     more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [name for name in more[2:] if name not in _OPTIONAL]
     wrong = [f"fit asks for {', '.join(unknown)}, which nobody gives it"] if unknown else []
-    return wrong + (["fit must take X and y"] if len(more) < 2 else [])
+    try:
+        signature.bind_partial("X", "y")  # *arguments will do
+    except TypeError:
+        wrong.append("fit must take X and y")
+    return wrong
 
 
 def _tried(model: Any, data: Dataset) -> list[str]:
