@@ -15,6 +15,8 @@ from torch import Tensor
 from models.distances import chunks, to_tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from models.expansions.base import LiveExpansion
     from models.expansions.random_features import Block, RandomFeatureSum
     from models.kernel_sum import RBFSum
@@ -130,42 +132,42 @@ class FeatureProber(Prober):
 
     def __init__(self, expansion: "RandomFeatureSum"):
         self.scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
-        self.blocks = list(expansion.live_blocks())
+        self.panels = [(numbers, weights[:, 0]) for numbers, weights in expansion.live_panels()]
         self.angles: list[Tensor] = []
         self._moves: tuple[Tensor, float, list[Moves]] | None = None
-        super().__init__(expansion, len(self.blocks) * expansion.n_features)
+        super().__init__(expansion, sum(len(weights) for _, weights in self.panels))
 
-    def _block(self, place: int) -> "Block":
-        return self.expansion.stream.block(self.blocks[place][0])
+    def _features(self) -> "Iterator[Block]":
+        # Asked for each time: the stream keeps what its memory allows.
+        return (self.expansion.stream.panel(numbers) for numbers, _ in self.panels)
 
     def _renew(self, X: Tensor) -> None:
-        self.angles = [self._block(place).angles(X, self.scale) for place in range(len(self.blocks))]
+        self.angles = [block.angles(X, self.scale) for block in self._features()]
 
     def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
-        for place, angles in enumerate(self.angles):
-            angles.addmm_(difference, self._block(place).frequencies[changed], alpha=self.scale)
+        for block, angles in zip(self._features(), self.angles):
+            angles.addmm_(difference, block.frequencies[changed], alpha=self.scale)
 
     def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
-        for angles, (_, weights), moves in zip(self.angles, self.blocks, self._moves_of(coords, h)):
-            for rows in chunks(len(X), self.expansion.n_features):
-                add_probes(angles[rows].clone(), moves, weights[:, 0], even[rows], odd[rows])
+        for angles, (_, weights), moves in zip(self.angles, self.panels, self._moves_of(coords, h)):
+            for rows in chunks(len(X), len(weights)):
+                add_probes(angles[rows].clone(), moves, weights, even[rows], odd[rows])
         return even, odd
 
     def _anew(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
-        for place, moves in enumerate(self._moves_of(coords, h)):
-            block, weights = self._block(place), self.blocks[place][1][:, 0]
-            for rows in chunks(len(X), self.expansion.n_features):
+        for block, (_, weights), moves in zip(self._features(), self.panels, self._moves_of(coords, h)):
+            for rows in chunks(len(X), len(weights)):
                 add_probes(block.angles(X[rows], self.scale), moves, weights, even[rows], odd[rows])
         return even, odd
 
     def _moves_of(self, coords: Tensor, h: float) -> list[Moves]:
         """What a step along `coords` adds to the angles; short rows are asked about whole, each time the same."""
         if self._moves is None or self._moves[1] != h or not torch.equal(self._moves[0], coords):
-            moves = [self._block(place).moves(coords, self.scale * h) for place in range(len(self.blocks))]
+            moves = [block.moves(coords, self.scale * h) for block in self._features()]
             self._moves = (coords.clone(), h, moves)
         return self._moves[2]
 

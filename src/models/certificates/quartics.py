@@ -21,9 +21,11 @@ nothing there. N is the same for all points.
 import hashlib
 
 import numpy as np
+import torch
 from scipy.linalg import LinAlgError, blas, cho_solve, cholesky
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from threadpoolctl import threadpool_limits
 
 from models.certificates.places import Place, lowest_point
 from models.rounding import UNIT32, UNIT64
@@ -103,11 +105,13 @@ class Quartic:
         n, trace = len(self.products), self.products.trace
         quartic = np.zeros((n, n), order="F")  # as BLAS returns its products
         long, large = _largest_length(frequencies), mass.max(initial=0.0) + _TINY
-        for start in range(0, len(mass), _TERMS):
-            terms = slice(start, start + _TERMS)
-            roots = np.sqrt(mass[terms] / large)[:, None]
-            scaled = self.products.of((frequencies[terms] / long).astype(np.float32)) * roots.astype(np.float32)
-            quartic += blas.ssyrk(1.0, scaled.T, lower=1)
+        # scipy's BLAS is held to one thread elsewhere, where it would take the cores from torch.
+        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+            for start in range(0, len(mass), _TERMS):
+                terms = slice(start, start + _TERMS)
+                roots = np.sqrt(mass[terms] / large)[:, None]
+                scaled = self.products.of((frequencies[terms] / long).astype(np.float32)) * roots.astype(np.float32)
+                quartic += blas.ssyrk(1.0, scaled.T, lower=1)
         quartic += np.tril(quartic, -1).T
         quartic *= large * long**4 / 24
         size = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) + large * long**4

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A block is drawn in this many independent parts, side by side: drawing alone would cost a tenth of training.
 _PARTS = 2
+# Features evaluated at once where blocks are narrow: below this a product is too small for a second core.
+_PANEL = 2048
 
 
 class Block(NamedTuple):
@@ -82,6 +84,7 @@ class FeatureStream:
         self.dtype = dtype
         self.cache_mb = cache_mb
         self._kept: dict[int, Block] = {}
+        self._panels: dict[tuple[int, ...], Block] = {}
         self._source: FeatureStream | None = None
 
     def block(self, number: int) -> Block:
@@ -94,13 +97,32 @@ class FeatureStream:
         block = self._draw(number)
         # Blocks are read in turn, over and over: under that pattern evicting an old block for each new one would never
         # find anything in memory.
-        if (len(self._kept) + 1) * block.n_bytes <= self.cache_mb * 2**20:
+        if self._has_room(block):
             self._kept[number] = block
         return block
+
+    def panel(self, numbers: tuple[int, ...]) -> Block:
+        """Several blocks side by side, as one that is wider."""
+        if len(numbers) == 1:
+            return self.block(numbers[0])
+        if numbers in self._panels:
+            return self._panels[numbers]
+        if self._source is not None:
+            return Block(*(part.to(self.dtype) for part in self._source.panel(numbers)))
+        blocks = [self.block(number) for number in numbers]
+        panel = Block(torch.cat([b.frequencies for b in blocks], dim=1), torch.cat([b.phases for b in blocks]))
+        if self._has_room(panel):
+            self._panels[numbers] = panel
+        return panel
+
+    def _has_room(self, block: Block) -> bool:
+        kept = sum(one.n_bytes for one in (*self._kept.values(), *self._panels.values()))
+        return kept + block.n_bytes <= self.cache_mb * 2**20
 
     def forget_except(self, numbers: Collection[int]) -> None:
         """Make room: keep only these blocks in memory."""
         self._kept = {number: block for number, block in self._kept.items() if number in numbers}
+        self._panels = {}
 
     def in_dtype(self, dtype: torch.dtype) -> "FeatureStream":
         """The same features in another precision, converted from those kept here; not kept themselves."""
@@ -129,7 +151,7 @@ class FeatureStream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled or copied stream draws its blocks again.
-        return {**self.__dict__, "_kept": {}}
+        return {**self.__dict__, "_kept": {}, "_panels": {}}
 
 
 @cache
@@ -175,6 +197,19 @@ class RandomFeatureSum(LiveExpansion):
     def live_blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(block number, weights (m, n_columns) in the space's dtype) of the current function."""
 
+    def live_panels(self) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+        """The live blocks, as many as make a panel at a time: (their numbers, their weights)."""
+        blocks, together = list(self.live_blocks()), max(1, _PANEL // self.n_features)
+        for start in range(0, len(blocks), together):
+            numbers, weights = zip(*blocks[start : start + together])
+            yield numbers, torch.cat(weights)
+
+    def panels(self, dtype: torch.dtype) -> Iterator[tuple[Block, Tensor]]:
+        """The features of these panels and their weights, in any precision."""
+        stream = self.stream.in_dtype(dtype)
+        for numbers, weights in self.live_panels():
+            yield stream.panel(numbers), weights.to(dtype)
+
     def accumulate(self, block: Block, X: Tensor, weights: Tensor, out: Tensor) -> None:
         """out += features(X) @ weights, each width with its own columns."""
         for columns, angles in self.angles(block, X):
@@ -200,12 +235,10 @@ class RandomFeatureSum(LiveExpansion):
     # -- the fitted function -------------------------------------------------------------------------------------------
     def scores(self, X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         dtype = dtype or self.space.dtype
-        stream = self.stream.in_dtype(dtype)
         out = torch.zeros(len(X), self.n_columns, dtype=dtype)
-        for number, weights in self.live_blocks():
-            block = stream.block(number)
-            for rows in chunks(len(X), self.n_features):
-                self.accumulate(block, X[rows], weights.to(dtype), out[rows])
+        for block, weights in self.panels(dtype):
+            for rows in chunks(len(X), len(weights)):
+                self.accumulate(block, X[rows], weights, out[rows])
         return out
 
     def scores_and_gradients(
@@ -216,21 +249,19 @@ class RandomFeatureSum(LiveExpansion):
         coords: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         dtype = dtype or self.space.dtype
-        stream = self.stream.in_dtype(dtype)
         columns = torch.tensor([0]) if columns is None else columns
         scale = self.space.kernel.frequency_scale(self.space.gamma_of(columns, self.n_columns))
         scores = torch.zeros(len(X), len(columns), dtype=dtype)
         width = X.shape[1] if coords is None else len(coords)
         gradients = torch.zeros(len(X), len(columns), width, dtype=dtype)
-        for number, weights in self.live_blocks():
-            block = stream.block(number)
+        for block, weights in self.panels(dtype):
             frequencies = block.frequencies if coords is None else block.frequencies[coords]
-            weights = weights[:, columns].to(dtype)
+            weights = weights[:, columns]
             downward = -weights.t().contiguous()
-            for rows in chunks(len(X), self.n_features * len(columns), at_least=16):
+            for rows in chunks(len(X), weights.numel(), at_least=16):
                 angles = block.angles(X[rows], scale)
                 slopes = torch.sin(angles)[:, None, :] * downward
-                gradients[rows].view(-1, width).addmm_(slopes.view(-1, self.n_features), frequencies.t(), alpha=scale)
+                gradients[rows].view(-1, width).addmm_(slopes.view(-1, len(weights)), frequencies.t(), alpha=scale)
                 scores[rows].addmm_(angles.cos_(), weights)
         return scores, gradients
 
@@ -238,10 +269,9 @@ class RandomFeatureSum(LiveExpansion):
         scale = self.space.kernel.frequency_scale(self.space.gammas[0])
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
-        for number, weights in self.live_blocks():
-            block = self.stream.block(number)
+        for block, weights in self.panels(self.space.dtype):
             moves = block.moves(coords, scale * h)
-            for rows in chunks(len(X), self.n_features):
+            for rows in chunks(len(X), len(weights)):
                 add_probes(block.angles(X[rows], scale), moves, weights[:, 0], even[rows], odd[rows])
         return even, odd
 
