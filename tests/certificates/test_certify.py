@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import PGD
-from models import AdvLinearSVM, AdvSVM, KernelSVC, certify
+from models import AdvLinearSVM, AdvSVM, DoublyStochastic, KernelSVC, certify
 from models.certificates import api
 from models.certificates.api import Contest, Quick
 from models.certificates.linear import LinearForm
@@ -63,7 +63,7 @@ MODELS = {
     "exact": AdvSVM(expansion="support_vectors", C=4.0, batch_size=50, passes=3, epsilon=1e-3),
     "exact float32": AdvSVM(expansion="support_vectors", C=4.0, batch_size=50, passes=3, epsilon=1e-3, dtype="float32"),
     "laplacian": AdvSVM(expansion="support_vectors", kernel="laplacian", C=4.0, batch_size=50, passes=3, epsilon=1e-3),
-    "features": AdvSVM(C=4.0, batch_size=50, passes=3, epsilon=1e-3),
+    "features": AdvSVM(expansion=DoublyStochastic(n_features=128), C=4.0, batch_size=50, passes=3, epsilon=1e-3),
     "svc": KernelSVC(),
     "linear": AdvLinearSVM(),
 }

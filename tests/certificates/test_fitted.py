@@ -17,7 +17,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVC, LinearSVC, NuSVC
 
-from models import AdvSVM, KernelSVC, certify
+from models import AdvSVM, DoublyStochastic, KernelSVC, certify
 from models.certificates.api import contest_of
 from models.certificates.region import region
 
@@ -51,7 +51,9 @@ MODELS = {
     "rest of scaled": OneVsRestClassifier(make_pipeline(StandardScaler(), LogisticRegression())),
     "rest of ours": OneVsRestClassifier(KernelSVC()),
     "rest of widths": OneVsRestClassifier(GridSearchCV(SVC(), {"gamma": [0.5, 2.0]}, cv=2)),
-    "rest of features": OneVsRestClassifier(AdvSVM(batch_size=50, passes=2, epsilon=1e-3)),
+    "rest of features": OneVsRestClassifier(
+        AdvSVM(expansion=DoublyStochastic(n_features=256), batch_size=50, passes=2, epsilon=1e-3)
+    ),
 }
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -121,6 +121,7 @@ def test_a_wrong_word_is_one_line_naming_its_setting(data_dir, tmp_path, changes
 
 
 @settings(max_examples=60, deadline=None)
+@example(np.where(np.eye(7, 3) * [1, 0, 0], 5e-324, 0.0), "minmax")
 @given(
     arrays(np.float64, (7, 3), elements=st.floats(-1e6, 1e6)), st.sampled_from(["minmax", "minmax_all", "standard", 7])
 )

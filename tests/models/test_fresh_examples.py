@@ -133,6 +133,7 @@ def test_it_survives_saving_and_nothing_beats_its_certificate(expansion, tmp_pat
     assert (lowest > 0).all()
 
 
+@pytest.mark.slow
 def test_scikit_learns_own_checks_pass():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

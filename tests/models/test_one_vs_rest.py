@@ -8,7 +8,18 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from attacks import PGD, as_target
-from models import AdvLinearSVM, AdvSVM, KernelSVC, OneVsRest, certify, grid_search, load, save, with_settings
+from models import (
+    AdvLinearSVM,
+    AdvSVM,
+    DoublyStochastic,
+    KernelSVC,
+    OneVsRest,
+    certify,
+    grid_search,
+    load,
+    save,
+    with_settings,
+)
 from models.certificates.api import contest_of
 from models.certificates.differences import CosineDifference, difference, highest_score
 from models.kernels import RBF
@@ -16,7 +27,13 @@ from models.kernels import RBF
 MACHINES = {
     "exact": AdvSVM(expansion="support_vectors", C=8.0, step=0.25, epsilon=0.05, batch_size=20, passes=3),
     "features": AdvSVM(
-        expansion="doubly_stochastic", C=8.0, step=0.25, epsilon=0.05, batch_size=20, passes=3, dtype="float32"
+        expansion=DoublyStochastic(n_features=128),
+        C=8.0,
+        step=0.25,
+        epsilon=0.05,
+        batch_size=20,
+        passes=3,
+        dtype="float32",
     ),
     "linear": AdvLinearSVM(),
 }

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from models import AdvLinearSVM, AdvSVM, KernelSVC, load, save
+from models import AdvLinearSVM, AdvSVM, DoublyStochastic, KernelSVC, load, save
 from models.persistence import _checksum
 
 MODELS = {
     "linear": lambda: AdvLinearSVM(C=0.5, box=(0.0, 1.0)),
     "svc": lambda: KernelSVC(C=2.0),
-    "doubly_stochastic": lambda: AdvSVM(batch_size=20),
+    "doubly_stochastic": lambda: AdvSVM(expansion=DoublyStochastic(n_features=64), batch_size=20),
     "support_vectors": lambda: AdvSVM(expansion="support_vectors", batch_size=20),
 }
 every_model = pytest.mark.parametrize("name", MODELS)

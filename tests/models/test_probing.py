@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import RBF, AdvSVM, KernelSVC, Laplacian, probing
+from models import RBF, AdvSVM, DoublyStochastic, KernelSVC, Laplacian, probing
 from models.kernel_sum import KernelSum, RBFSum
 
 H = 1e-3
@@ -20,7 +20,7 @@ def data(n=90, d=12, seed=0):
 
 
 def models():
-    yield "doubly_stochastic", AdvSVM(expansion="doubly_stochastic", batch_size=20, C=4.0, epsilon=0.0)
+    yield "doubly_stochastic", AdvSVM(expansion=DoublyStochastic(n_features=64), batch_size=20, C=4.0, epsilon=0.0)
     yield "fixed_features", AdvSVM(expansion="fixed_features", batch_size=20, C=4.0, epsilon=0.0)
     yield "support_vectors", AdvSVM(expansion="support_vectors", batch_size=20, C=4.0, epsilon=0.0)
     yield "laplacian", AdvSVM(expansion="support_vectors", kernel=Laplacian(), batch_size=20, C=4.0, epsilon=0.0)
@@ -61,7 +61,7 @@ def test_a_prober_answers_as_single_queries_do_while_rows_move_and_leave(name):
 
 @pytest.mark.parametrize("h", [1e-6, 1e-1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
-@pytest.mark.parametrize("expansion", ["doubly_stochastic", "fixed_features", "support_vectors"])
+@pytest.mark.parametrize("expansion", [DoublyStochastic(n_features=64), "fixed_features", "support_vectors"])
 def test_a_prober_asked_about_all_coordinates_answers_alike(expansion, dtype, tolerance, h):
     """Nothing is kept then, and tiny steps take the frequencies themselves for their sines."""
     X, y = data()

@@ -98,7 +98,7 @@ def test_a_dataset_a_model_and_an_attack_of_ones_own(run_cli, tmp_path: Path):
         (conf / group / "mine.yaml").write_text(yaml)
     for name, code in (("my_data", DATASET), ("my_model", MODEL), ("my_attack", ATTACK)):
         (tmp_path / f"{name}.py").write_text(code)
-    arguments = ("--config-dir", str(conf), "dataset=mine", "model=mine", "attack=mine")
+    arguments = ("--config-dir", str(conf), "dataset=mine", "model=mine", "attack=mine", "figures=off")
     refused = run_cli(*arguments, PYTHONPATH=str(tmp_path))
     assert "error: model._target_=my_model.Centroids: code that a configuration names is run" in refused.stderr
     assert refused.stderr.count("\n") == refused.returncode == 1
@@ -143,7 +143,15 @@ def jobs(dataset, jobs):
 
 def test_a_figure_of_ones_own_is_one_file(run_cli, tmp_path: Path):
     (tmp_path / "my_figures.py").write_text(FIGURE)
-    arguments = ("-m", "attack=fgsm", "tune=none", "figures=my_figures", f"tracking.folder={tmp_path}/mine")
+    arguments = (
+        "-m",
+        "attack=fgsm",
+        "tune=none",
+        "checks=off",
+        "evaluation.certify_seconds=0",
+        "figures=my_figures",
+        f"tracking.folder={tmp_path}/mine",
+    )
     done = run_cli(*arguments, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     drawn = {path.name for path in (tmp_path / "mine" / "artifacts").rglob("*.png")}
@@ -171,6 +179,7 @@ def test_a_metric_of_ones_own_is_one_function(run_cli, tmp_path: Path):
         "attack=none",
         "checks=off",
         "figures=off",
+        "model=svc",
         "evaluation.metrics=[my_metrics.share_of_positives]",
     )
     done = run_cli(*quick, PYTHONPATH=str(tmp_path))
@@ -240,6 +249,8 @@ def test_a_kernel_and_a_check_of_ones_own(run_cli, tmp_path: Path):
         "tune=none",
         "attack=fgsm",
         "figures=off",
+        "evaluation.certify_seconds=0",
+        "evaluation.max_attacked=20",
         "trusted=[my_kernel]",
     )
     ours = (*quick, "model/kernel=mine", "evaluation.checks=[my_checks]")

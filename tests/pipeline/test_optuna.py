@@ -155,7 +155,7 @@ def test_the_best_job_is_named_by_what_it_has_of_its_own(tmp_path: Path) -> None
 
 
 def test_more_trials_go_on_with_the_same_sweep(run_cli, tmp_path: Path) -> None:
-    quick = ("tune=none", "attack=fgsm", "evaluation.max_attacked=8", "figures=off", "checks=off")
+    quick = ("tune=none", "attack=fgsm", "evaluation.max_attacked=8", "figures=off", "checks=off", "model=svc")
     search = ("-m", "hydra/sweeper=optuna", "objective=robust_accuracy", "model.C=tag(log,interval(0.1,10))", *quick)
     first = run_cli(*search, "hydra.sweeper.n_trials=2")
     assert first.returncode == 0, first.stdout + first.stderr

@@ -11,7 +11,7 @@ import pytest
 from pipeline.sweep import name_sweep
 from runs import experiments, tracked
 
-QUICK = ("tune=none", "evaluation.max_attacked=4", "figures=off", "checks=off")
+QUICK = ("tune=none", "evaluation.max_attacked=4", "figures=off", "checks=off", "evaluation.certify_seconds=0")
 
 
 @pytest.fixture

@@ -112,7 +112,9 @@ def test_a_password_in_a_config_file_is_not_copied(run_cli: Callable, tmp_path: 
 
 def test_secrets_of_the_environment_are_not_recorded(run_cli: Callable, tmp_path: Path) -> None:
     secrets = dict.fromkeys(("MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN"), SECRET)
-    result = run_cli("-m", "tune=none", "evaluation.max_attacked=4", "attack=fgsm", **secrets)
+    result = run_cli(
+        "-m", "tune=none", "evaluation.max_attacked=4", "attack=fgsm", "model=svc", "checks=off", **secrets
+    )
     assert result.returncode == 0, result.stderr
     assert SECRET not in result.stdout + result.stderr
     assert traces(tmp_path) == []

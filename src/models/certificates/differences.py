@@ -136,6 +136,7 @@ class _Difference:
     """The difference of two sums over the same blocks, as `CosineSum` reads an expansion; weights in float64."""
 
     scores_and_gradients = RandomFeatureSum.scores_and_gradients
+    panels, live_panels = RandomFeatureSum.panels, RandomFeatureSum.live_panels
 
     def __init__(self, one: RandomFeatureSum, other: RandomFeatureSum, numbers: list[int]):
         self.one, self.other, self.numbers = one, other, numbers

@@ -45,6 +45,10 @@ def _why_dense(settings: Settings, X_train: Any) -> str:
     return "" if wanted or size < 4 * X_train.shape[0] * X_train.shape[1] else "they take less memory so"
 
 
+# A column that varies by less is constant: numbers this small have too few digits left to divide by.
+_SPECK = float(np.finfo(np.float64).tiny)
+
+
 def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
     """The scaler of ``dataset.scale`` for the (n, d) training rows, and a note; none for ``none``."""
     n_features = X.shape[1]
@@ -52,9 +56,9 @@ def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
         return None, ""
     if setting == "standard":
         dense = np.asarray(X, dtype=np.float64)
-        # The spread of a constant column may be a rounding error instead of 0, that of specks (1e-300) 0.
-        spread = dense.std(axis=0)
-        spread = np.where((dense.min(axis=0) < dense.max(axis=0)) & (spread > 0), spread, 1.0)
+        # The spread of a constant column may be a rounding error instead of 0.
+        spread = np.where(dense.min(axis=0) < dense.max(axis=0), dense.std(axis=0), 0.0)
+        spread = np.where(spread >= _SPECK, spread, 1.0)
         return Scaler(dense.mean(axis=0), spread), "standardised by the training rows"
     if setting in ("minmax", "minmax_all"):
         low, high = column_ranges(X)
@@ -62,7 +66,7 @@ def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
             low, high = np.full(n_features, low.min()), np.full(n_features, high.max())
         # A constant column becomes 0.
         note = f"scaled by {setting} of the training rows; test values beyond their range are clipped"
-        return Scaler(low, np.where(high > low, high - low, 1.0), clip=True), note
+        return Scaler(low, np.where(high - low >= _SPECK, high - low, 1.0), clip=True), note
     try:
         divisor = float(setting)
     except (TypeError, ValueError):
