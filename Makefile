@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 COVERED := $(if $(COVERAGE),--cov=src --cov-report=term:skip-covered)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run ui test test-slow test-ratios test-survival test-slurm test-server test-cluster test-browser fuzz lint format wheel docs bench report data clean
+.PHONY: help setup run ui test test-commands test-slow test-ratios test-survival test-slurm test-server test-cluster test-browser fuzz lint format wheel docs bench report data clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,11 +50,18 @@ ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
 	@echo "all runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=results"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
 
+# Threads of a test's own would only wait for those of the test beside it.
+PARALLEL := OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadgroup
+ELSEWHERE := slow or network or realdata or ratios or survival or server or cluster or browser or slurm
+
 test: $(STAMP) ## the fast tests, one process per core
-	@OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadfile $(COVERED) -m "not slow and not network and not realdata and not ratios and not survival and not server and not cluster and not browser"
+	@$(PARALLEL) $(COVERED) -m "not (commands or $(ELSEWHERE))"
+
+test-commands: $(STAMP) ## whole experiments and sweeps by the command line, as a user runs them
+	@$(PARALLEL) -m "commands and not ($(ELSEWHERE))"
 
 test-slow: $(STAMP) ## slow and real-data tests (fetches data)
-	@OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadfile -m "slow or realdata or network"
+	@$(PARALLEL) -m "slow or realdata or network"
 
 test-ratios: $(STAMP) ## fails when a cheap benchmark's ratio has doubled; nothing else may run beside it
 	@$(PYTEST) -q -m ratios

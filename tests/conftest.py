@@ -28,6 +28,21 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs whole commands, and keep what shares costly fixtures in one process.
+
+    That is a file, and the folder of the report, whose store is one. The longest come first, so that no process is left
+    alone with them at the end.
+    """
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "report" else str(item.path)))
+        if "run_cli" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.commands)
+    items.sort(key=lambda item: item.path.parent.name not in ("pipeline", "report"))
+
+
 @lru_cache
 def empty_database() -> Path:
     """A database with MLflow's tables and nothing in them; making one takes seconds, so tests copy this one."""

@@ -144,6 +144,7 @@ def test_the_picture_has_a_size_and_needs_no_network() -> None:
     assert "certified" in svg
 
 
+@pytest.mark.commands
 @pytest.mark.timeout(300)
 def test_a_reader_that_goes_away_costs_no_run(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline.run", "-m", "attack=none,fgsm", "model=svc"]
