@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # A block is drawn in this many independent parts, side by side: drawing alone would cost a tenth of training.
 _PARTS = 2
 # Features evaluated at once where blocks are narrow: below this a product is too small for a second core.
-_PANEL = 2048
+_PANEL = 1024
 
 
 class Block(NamedTuple):
