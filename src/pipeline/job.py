@@ -23,10 +23,12 @@ from pipeline.interrupts import (
     uninterrupted,
     winding_up,
 )
+from pipeline.paths import DATABASE
 from pipeline.trust import check_trusted
 from pipeline.validation import check_by_building, check_groups, check_rows, fix_axes, validate
 
 if TYPE_CHECKING:
+    from pipeline.data import Dataset
     from pipeline.stages.experiment import Results
     from pipeline.tracking.bundle import RunBundle
     from pipeline.tracking.runs import Finished
@@ -117,13 +119,23 @@ def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> 
         reused = _look_up(cfg, sweep, fingerprint)
         if reused is not None:
             return reused
+        # No store yet: there can be no run to report, and what is refused leaves none behind.
+        fresh = not cfg.tracking.uri and not (Path(cfg.tracking.folder) / DATABASE).exists()
+        data = _checked_data(cfg, fingerprint) if fresh else None
         store = open_store(cfg.tracking)
         send_pending(store)
         runs.end_abandoned(store, StageStore(stages_folder(cfg)))
-        return _run(cfg, overrides, sweep, fingerprint, store)
+        return _run(cfg, overrides, sweep, fingerprint, store, data)
 
 
-def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: str, store: TrackingStore) -> Outcome:
+def _run(
+    cfg: DictConfig,
+    overrides: list[str],
+    sweep: str | None,
+    fingerprint: str,
+    store: TrackingStore,
+    data: Dataset | None = None,
+) -> Outcome:
     from pipeline.cache import StageStore
     from pipeline.stages.experiment import Experiment
     from pipeline.tracking import runs
@@ -145,10 +157,7 @@ def _run(cfg: DictConfig, overrides: list[str], sweep: str | None, fingerprint: 
                 return _reuse(cfg, finished)
         runs.end_dead(store, signature, stages)
         tags = identity_tags(cfg, signature, sweep) | _job_tags() | {runs.STAGE_STORE: stages.identity}
-        data = _load_data(cfg, fingerprint)  # what was planned, or no run at all
-        check_rows(cfg, data.y_train)
-        if fitted.is_fitted(cfg):
-            fitted.adopt(cfg, data)  # what does not fit the data is said before there is a run
+        data = data or _checked_data(cfg, fingerprint)
         run_id = ""
         try:
             with uninterrupted():
@@ -215,7 +224,7 @@ def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | 
 
     if cfg.tracking.uri or cfg.tracking.register or cfg.on_existing != "reuse" or pending(Path(cfg.tracking.folder)):
         return None
-    database, signature = Path(cfg.tracking.folder) / "mlflow.db", Experiment.of(cfg, fingerprint).signature
+    database, signature = Path(cfg.tracking.folder) / DATABASE, Experiment.of(cfg, fingerprint).signature
     finished = runs.look_up(database, cfg.tracking.experiment, signature, _is_curve)
     if finished is None or (sweep and not finished.belongs_to(sweep)):
         return None
@@ -274,6 +283,15 @@ def _load_data(cfg: DictConfig, planned: str | None = None) -> Any:
     with watch("data") as observer:
         data = staged_data(cfg, load_dataset(cfg.dataset, progress=observer, planned=planned))
     _check_supported(cfg, data)
+    return data
+
+
+def _checked_data(cfg: DictConfig, planned: str) -> Dataset:
+    """What was planned, found to be enough and to fit the model: all that is wrong is said before there is a run."""
+    data = _load_data(cfg, planned)
+    check_rows(cfg, data.y_train)
+    if fitted.is_fitted(cfg):
+        fitted.adopt(cfg, data)
     return data
 
 

@@ -26,17 +26,31 @@ def default_data_dir() -> Path:
     return Path(os.environ.get("ADVSVM_DATA") or Path(platformdirs.user_cache_dir("advsvm")) / "data")
 
 
-def check_writable(setting: str, folder: str | Path) -> Path:
-    """Make sure that a folder exists and can be written; raises a UserError that names the setting."""
+def check_writable(setting: str, folder: str | Path, make: bool = True) -> Path:
+    """Make sure that a folder can be written; raises a UserError that names the setting.
+
+    Without ``make`` it need not be there, and nothing is left behind: what is refused later on leaves no trace.
+    """
     path = Path(folder).expanduser().absolute()
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".write-test-{os.getpid()}"
+        if make:
+            path.mkdir(parents=True, exist_ok=True)
+        probe = _nearest(path) / f".write-test-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except (OSError, ValueError) as error:
         raise UserError(f"{setting}: cannot write to {path} ({getattr(error, 'strerror', error)})") from error
     return path
+
+
+def _nearest(path: Path) -> Path:
+    """The folder itself, or the one that it would be made in."""
+    while True:
+        try:
+            path.stat()
+            return path
+        except FileNotFoundError:
+            path = path.parent
 
 
 def sqlite_address(database: Path) -> str:

@@ -62,7 +62,7 @@ def validate(cfg: DictConfig) -> None:
     if cfg.evaluation.convergence and not takes(cfg.model, "expansion"):
         raise UserError(f"evaluation.convergence: {cfg.model.name} has no iterates of a kernel machine")
     if cfg.cache.folder is not None:
-        check_writable("cache.folder", cfg.cache.folder)
+        check_writable("cache.folder", cfg.cache.folder, make=False)
 
 
 def check_groups(cfg: DictConfig) -> None:

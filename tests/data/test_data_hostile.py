@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import pickle
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
+from sklearn.svm import SVC
 
-from pipeline.data import load_dataset, read_settings
+from pipeline.data import load_dataset, read_settings, summary
 from pipeline.errors import UserError
 
 _X, _Y = np.random.default_rng(0).random((24, 3)).round(3), np.arange(24) % 2
@@ -137,4 +140,49 @@ def test_a_wrong_dataset_is_refused_before_a_run_or_a_sweep_exists(command, tmp_
     assert done.returncode == 1
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "mlruns").exists()
+
+
+# What is wrong → the file's text, the settings that go with it, and a part of the line that it is answered with.
+_TABLE = "a,b,label\n" + "".join(f"0.{k},0.{9 - k},{'yn'[k % 2]}\n" for k in range(10)) * 2
+_FITTED = ["dataset=csv", "model=fitted"]
+BAD_INPUT = {
+    "an unreadable line": ("1 1:0.5\n-1 1:x\n", ["dataset=svmlight"], "line 2: "),
+    "one class": (_TABLE.replace(",n\n", ",y\n"), ["dataset=csv"], "all labels are of one class (y)"),
+    "a column of texts": (
+        _TABLE.replace(",0.7", ",red"),
+        ["dataset=csv"],
+        "'b' of file is not numeric, such as 'red' in row 3",
+    ),
+    "labels that are decimals": (
+        _TABLE.replace("y", "1").replace("n", "0"),
+        ["dataset=csv", "dataset.label=a"],
+        "labels hold decimals (0.1, 0.2, 0.3)",
+    ),
+    "features of another model": (_TABLE, [*_FITTED, "model.path=m.skops"], "takes 3 features, rows of csv have 2"),
+    "an untrusted pickle": (_TABLE, [*_FITTED, "model.path=m.pkl"], "m.pkl is a pickle"),
+    "too few rows": (_TABLE, ["dataset=csv", "dataset.max_train=6"], "tune.folds=5: class"),
+}
+
+
+@pytest.mark.parametrize(("text", "arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_one_line_and_leaves_no_store(command, tmp_path, text, arguments, message):
+    (tmp_path / "file").write_text(text)
+    skops.io.dump(SVC().fit(_X, _Y), tmp_path / "m.skops")
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(SVC().fit(_X, _Y)))
+    done = command(*arguments, "dataset.path=file", ADVSVM_DATA=str(tmp_path / "data"))
+    assert done.returncode == 1
+    assert message in done.stderr.replace(f"{tmp_path}/", "")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "mlruns").exists()
+
+
+def test_data_that_were_read_before_are_looked_at_before_a_store_is_made(command, tmp_path):
+    (tmp_path / "file").write_text(_TABLE)
+    skops.io.dump(SVC().fit(_X, _Y), tmp_path / "m.skops")
+    data = tmp_path / "data"
+    assert summary(read_settings("csv", {"path": str(tmp_path / "file")}), data) is None
+    load_dataset(read_settings("csv", {"path": str(tmp_path / "file")}), data)
+    done = command(*_FITTED, f"dataset.path={tmp_path / 'file'}", "model.path=m.skops", ADVSVM_DATA=str(data))
+    assert "takes 3 features" in done.stderr
     assert not (tmp_path / "mlruns").exists()

@@ -212,8 +212,9 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     values = frame.drop(columns=label)
     for name in values.columns:
         if values[name].dtype.kind not in "buif":
-            rows = np.flatnonzero(values[name].map(lambda value: isinstance(value, str)))
-            example = f", such as {plain_name(values[name].iloc[rows[0]])[:20]!r}" if len(rows) else ""
+            texts = values[name].map(lambda value: isinstance(value, str) and not _is_number(value)).to_numpy(bool)
+            row = int(texts.argmax())
+            example = f", such as {plain_name(values[name].iloc[row])[:20]!r} in row {row + 1}" if texts.any() else ""
             raise UserError(
                 f"dataset.{key}: column {plain_name(name)!r} of {path} is not numeric{example}; "
                 "remove it or encode it as numbers"
@@ -224,6 +225,14 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     # Texts come as objects; numpy's own text type compares and sorts.
     labels = labels if labels.dtype.kind in "buif" else np.array([plain_name(value) for value in labels])
     return Table(values.to_numpy(), labels, tuple(_names(values.columns)))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _label_hint(label: str, frame: Any, path: Path) -> str:

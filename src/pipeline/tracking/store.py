@@ -79,6 +79,7 @@ def open_store(tracking: Any) -> TrackingStore:
     with an explicit experiment id.
     """
     folder, uri = prepare(tracking)
+    prepare_folder(folder)
     _quiet()
     with FileLock(folder / ".store.lock"):
         if not tracking.uri and not (folder / DATABASE).exists():
@@ -114,8 +115,11 @@ def _is_writable(folder: Path) -> bool:
 
 
 def prepare(tracking: Any) -> tuple[Path, str]:
-    """Make sure, in seconds and before any computing, that the store can be used; returns its folder and address."""
-    folder = prepare_folder(tracking.folder)
+    """Make sure, in seconds and before any computing, that the store can be used; returns its folder and address.
+
+    It writes nothing: what is wrong with the data or the model is found after this, and leaves no store behind.
+    """
+    folder = check_writable("tracking.folder", tracking.folder, make=False)
     if tracking.uri:
         _quicken_failures()
         uri = take_credentials(tracking.uri)
