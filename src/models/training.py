@@ -5,6 +5,7 @@ window of batches ahead of their turn: the batches are known, so each new term i
 for, in large matrix products.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -61,6 +62,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.C)
+
+    def memory(self, dtype: torch.dtype) -> float:
+        """Iterations after which a term no longer moves a score: a constant step γ shrinks it by 1 - γ in each."""
+        slowest = float(np.abs(1.0 - self.step).max())
+        if self.diminishing or slowest >= 1.0:
+            return math.inf
+        return 1.0 if slowest == 0.0 else math.log(torch.finfo(dtype).eps) / math.log(slowest)
 
 
 @dataclass
@@ -188,6 +196,9 @@ def train_columns(
     total = len(batches)
     n_rows, used = int(max(rows.max() for rows in batches)) + 1, sum(map(len, batches))
     length = expansion.window_batches(n_rows, len(batches[0]), total, used > n_rows or keep_scores > 0)
+    # Rows whose only turn comes when today's terms are forgotten are not scored ahead of it: four windows to a memory.
+    if (memory := columns.memory(source.dtype)) < total / 2 and used <= n_rows and not keep_scores:
+        length = min(length, max(1, round(memory / 4)))
     length = length if source.ahead else 1
     # With one window the rows' scores are simply kept up to date to the end.
     keep_all = keep_scores > 0 and length >= total and source.ahead

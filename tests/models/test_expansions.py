@@ -1,5 +1,7 @@
 """The three expansions against the naive algorithm, and the promises they share."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from models import AdvSVM
 from models.batches import RowSource, shuffled_batches
 from models.expansions import DoublyStochastic, FixedFeatures, KernelSpace, SupportVectors
 from models.expansions.base import negligible
+from models.expansions.random_features import RandomFeatureSum
 from models.kernels import RBF, Kernel
 from models.reference import algorithm1, doubly_stochastic
 from models.training import Columns, train_columns
@@ -103,6 +106,28 @@ def test_short_windows_change_nothing(expansion, passes, monkeypatch):
     whole, _ = fit(expansion, X, signs, batches, one_column())
     monkeypatch.setattr(type(whole), "window_batches", lambda *_: 3)
     short, _ = fit(expansion, X, signs, batches, one_column())
+    points = torch.from_numpy(X)
+    np.testing.assert_allclose(short.scores(points), whole.scores(points), atol=1e-10)
+
+
+def test_rows_are_not_scored_for_terms_that_are_forgotten_before_their_turn(monkeypatch):
+    X, signs = problem(n=1200)
+    batches = shuffled_batches(1200, 4, 1, 0)
+    scored, accumulate = [], RandomFeatureSum.accumulate
+
+    def counted(self, block, rows, *rest):
+        scored.append(len(rows))
+        accumulate(self, block, rows, *rest)
+
+    monkeypatch.setattr(RandomFeatureSum, "accumulate", counted)
+    columns = Columns(np.array([2.0]), np.array([0.5]), np.array([0.05]))
+    short, _ = fit(DoublyStochastic(n_features=8), X, signs, batches, columns)
+    # Of float64 a step of 1/2 forgets a term in 52 iterations, so that each row needs 52 terms and a few of its window.
+    assert sum(scored) < 70 * len(X)
+    monkeypatch.setattr(Columns, "memory", lambda *_: math.inf)
+    scored.clear()
+    whole, _ = fit(DoublyStochastic(n_features=8), X, signs, batches, columns)
+    assert sum(scored) > 140 * len(X)
     points = torch.from_numpy(X)
     np.testing.assert_allclose(short.scores(points), whole.scores(points), atol=1e-10)
 

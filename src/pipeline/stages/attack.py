@@ -14,6 +14,7 @@ from pipeline.cache.entry import pack, unpack
 from pipeline.errors import UserError
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.build import build, build_attack
+from pipeline.stages.chosen import PART, choose_rows
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -103,7 +104,9 @@ class Attack(Stage):
         return {"attack": plain(self.cfg.attack), "max_attacked": attack_limit(self.cfg), "seed": self.cfg.seed}
 
     def line(self, attacked: Attacked) -> str:
-        return f"{len(attacked.rows)} test points"
+        chosen = attack_limit(self.cfg) is None and len(attacked.rows) == PART
+        part = ", a stratified part: evaluation.max_attacked=… takes more" if chosen else ""
+        return f"{len(attacked.rows)} test points{part}"
 
     def run(
         self, data: Dataset, trained: Trained, surrogate: Trained | None = None, observer: Observer | None = None
@@ -140,18 +143,3 @@ def transfer(method: Any, surrogate: Any) -> Any:
     if isinstance(method, Suite):
         raise UserError("model@surrogate: a suite cannot be transferred; choose one attack")
     return Transfer(method, surrogate)
-
-
-def choose_rows(y: np.ndarray, limit: int | None) -> np.ndarray:
-    """At most ``limit`` rows, the same for every model and seed, with the classes in their proportion."""
-    if limit is None or limit >= len(y):
-        return np.arange(len(y))
-    from sklearn.model_selection import train_test_split
-
-    labels, classes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    if min(limit, len(y) - limit) < len(labels) or counts.min() < 2:
-        # Too few for scikit-learn, which wants every class on both sides: the first rows of every class, in proportion.
-        rank = np.array([np.count_nonzero(classes[:row] == own) for row, own in enumerate(classes)])
-        return np.sort(np.argsort((rank + 0.5) / counts[classes], kind="stable")[:limit])
-    rows, _ = train_test_split(np.arange(len(y)), train_size=limit, stratify=y, random_state=0)
-    return np.sort(rows)

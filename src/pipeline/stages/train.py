@@ -15,6 +15,7 @@ from pipeline.cache import Entry
 from pipeline.data.windows import training_rows
 from pipeline.stages.base import Stage
 from pipeline.stages.build import build_model, takes, with_parameters
+from pipeline.stages.chosen import choose_rows
 from pipeline.stages.protocol import fit_options
 from pipeline.stages.tune import Tuned, untuned
 
@@ -79,11 +80,16 @@ class Train(Stage):
             return Trained(fitted.adopt(self.cfg, data))
         model = with_parameters(build_model(self.cfg.model, data, self.cfg.seed), tuned.best)
         started = time.perf_counter()
+        watched = choose_rows(data.y_test, None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            options = fit_options(model, eval_set=(data.X_test, data.y_test), observer=observer)
+            options = fit_options(model, eval_set=(data.X_test[watched], data.y_test[watched]), observer=observer)
             model.fit(training_rows(data), data.y_train, **options)
         seconds = time.perf_counter() - started
         messages = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
         curve = {name: np.asarray(values) for name, values in getattr(model, "curve_", {}).items()}
+        if "test_error" in curve and len(watched) < len(data.y_test):
+            messages.append(
+                f"The curve of the test error is over {len(watched):,} of the {len(data.y_test):,} test rows."
+            )
         return Trained(model, curve, messages, seconds)
