@@ -130,7 +130,8 @@ def _short(path: list[str]) -> str:
     # epsilon is the model's and the attack's, steps that of one attack of a suite: they keep their owner's name.
     if path[0] in ("attack", "surrogate"):
         return ".".join(path)
-    return ".".join((path[0], path[-1])) if path[0] in ("model", "tune") else path[-1]
+    # A limit of one feature, dataset.box.age, is not a setting called age.
+    return ".".join((path[0], path[-1])) if path[0] in ("model", "tune") else ".".join(path[1:] or path)
 
 
 def _number(value: str) -> str:

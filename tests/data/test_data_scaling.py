@@ -41,6 +41,26 @@ def test_standard_scaling_is_fitted_on_the_training_rows_only(data_dir, tmp_path
     assert "standardised" in made.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("settings", "notes"),
+    [
+        ({"scale": "none", "box": "data"}, ["in a range of each feature (dataset.box)"]),
+        ({"scale": "minmax"}, ["minmax of the training rows; test values beyond their range are clipped", "radii"]),
+        ({"scale": "minmax", "box": "common"}, ["minmax of the training rows", "radii", "values lie in ["]),
+        ({"scale": 10000, "box": [-10000, 10000]}, ["divided by 10000", "radii", "values lie in [-1, 1], in scaled"]),
+        ({"scale": "none", "box": [-9000, 9000]}, ["values lie in [-9000, 9000]"]),
+    ],
+)
+def test_the_notes_say_what_was_scaled_and_what_radii_mean(data_dir, tmp_path, settings, notes):
+    _, mine = _file(tmp_path)
+    said = load_dataset(mine | settings).notes
+    assert len(said) == len(notes)
+    for note, words in zip(said, notes, strict=True):
+        assert words in note
+    assert any("clipped" in note for note in said) == (settings == {"scale": "minmax"})
+    assert ("radii are in these scaled units, unless they say raw" in said) == (settings["scale"] != "none")
+
+
 @pytest.mark.parametrize("scale", ["minmax", "minmax_all", "standard", 100])
 def test_test_rows_never_move_the_training_rows(data_dir, tmp_path, scale):
     X, _ = _file(tmp_path)

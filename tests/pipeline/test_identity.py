@@ -16,6 +16,7 @@ NAMES = {
     ("tune=none", "model.C=3"): f"{START} · tune=none · model.C=3.0",
     ("tune=certified",): f"{START} · tune=certified",
     ("dataset.classes=[3,8]",): f"{START} · classes=[3, 8]",
+    ("dataset=csv", "dataset.box={age:[0,120]}"): "adv_svm_c · pgd · csv · seed 0 · box.age=[0, 120]",
     ("evaluation.l2_cap=2",): f"{START} · l2_cap=2.0",
     ("attack.chunk_size=64", "tracking.folder=elsewhere", "compute.threads=1"): START,
 }

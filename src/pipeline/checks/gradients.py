@@ -168,6 +168,9 @@ class Slopes:
         # the nearest counts, less what they are apart: a wrong gradient fits none of them.
         apart = np.abs(np.diff(quotients, axis=0)) / scale
         steady = (apart[1:] < 3 * _TOLERANCE) & (apart[:-1] < 3 * _TOLERANCE)
+        # Far from all data an RBF kernel is so flat that no score can show its slope: equal scores say nothing there.
+        rises = 2 * lengths[1:-1, None] * np.maximum(np.abs(self.stated), np.abs(quotients[1:-1]))
+        steady &= rises > np.finfo(np.float64).eps * np.abs(scores[1:-1]).max(axis=1)
         errors = np.maximum(np.abs(quotients[1:-1] - self.stated) / scale - apart[1:], 0.0)
         return np.where(steady, errors, np.inf).min(axis=0), np.any(steady, axis=0)
 

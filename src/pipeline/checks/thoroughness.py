@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.checks.context import CheckContext, Part
 from pipeline.checks.registry import Check, failed, of_attack, passed, warned
 from pipeline.checks.strength import broken_by, judge, result_of, wrong
+from pipeline.stages.units import RAW, scaled_radii
 
 _ROWS = 32
 # How far along the way to an example the model must still be right.
@@ -23,6 +24,8 @@ _FRACTIONS = (0.5, 0.8, 0.9, 0.96, 0.98)
 def radius_fits_the_data(context: CheckContext, part: Part) -> Check:
     """A radius beyond the box, or a speck of the data's scale, is likely given in other units (0..255)."""
     sides = np.broadcast_to(np.subtract(*part.threat.box[::-1]), context.X.shape[1])
+    if (radii := scaled_radii(context.cfg, context.data)) is not None:
+        return _cell_fits_the_data(radii, sides, f"L∞ {context.cfg.attack.epsilon:g} {RAW}")
     low, high, root = np.min(part.threat.box[0]), np.max(part.threat.box[1]), np.sqrt(context.X.shape[1])
     epsilon = part.threat.epsilon
     # The largest step in the ball as an L2 length, and the longest that the box has room for.
@@ -38,6 +41,19 @@ def radius_fits_the_data(context: CheckContext, part: Part) -> Check:
     if reach < 1e-3 * context.scale:
         return warned(f"{part.threat} is {reach / context.scale:.1e} of the distance between points", **evidence)
     return passed("the radius fits the box and the data", **evidence)
+
+
+def _cell_fits_the_data(radii: np.ndarray, sides: np.ndarray, threat: str) -> Check:
+    """The same of a radius in the units of the file, which is another one in every feature."""
+    covered = int(np.sum(radii >= sides))
+    if covered == len(sides):
+        return failed(f"{threat} covers the range of every feature: no model can be robust there", covered=covered)
+    if covered:
+        reason = (
+            f"{threat} covers the range of {covered} of {len(sides)} features: a unit of the file is too much there"
+        )
+        return warned(reason, covered=covered)
+    return passed("the radius fits the range of every feature", covered=0)
 
 
 @of_attack(

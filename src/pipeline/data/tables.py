@@ -65,8 +65,8 @@ def fit_scaler(setting: Any, X: Any) -> tuple[Scaler | None, str]:
         if setting == "minmax_all":
             low, high = np.full(n_features, low.min()), np.full(n_features, high.max())
         # A constant column becomes 0.
-        note = f"scaled by {setting} of the training rows; test values beyond their range are clipped"
-        return Scaler(low, np.where(high - low >= _SPECK, high - low, 1.0), clip=True), note
+        scaler = Scaler(low, np.where(high - low >= _SPECK, high - low, 1.0), clip=True)
+        return scaler, f"scaled by {setting} of the training rows"
     try:
         divisor = float(setting)
     except (TypeError, ValueError):
@@ -123,15 +123,19 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
     else:
         X_train, X_test = X_train.reshape(len(X_train), -1), X_test.reshape(len(X_test), -1)
     scaler, note = fit_scaler(settings.get("scale"), X_train)
-    notes += [note] if note else []
     if settings.get("box") is not None and scaler is not None:
         scaler = Scaler(scaler.shift, scaler.scale)  # a box of its own: nothing has to be clipped
+    if scaler is not None:
+        notes.append(f"{note}; test values beyond their range are clipped" if scaler.clip else note)
+        notes.append("radii are in these scaled units, unless they say raw")
     if X_train.shape[1] == X_test.shape[1] and scaler is not None:
         X_train, X_test = scaler.transform(X_train), scaler.transform(X_test)
     feature_names = tuple(plain_name(name) for name in train.names)
     box = _box(settings, scaler, X_train, X_test, feature_names)
     if np.ndim(box[0]) == 0 and box != (0.0, 1.0):
-        notes.append(f"an attacker's values lie in [{box[0]:.4g}, {box[1]:.4g}], in scaled units")
+        notes.append(f"an attacker's values lie in [{box[0]:.4g}, {box[1]:.4g}]{', in scaled units' if scaler else ''}")
+    elif np.ndim(box[0]) > 0:
+        notes.append("an attacker's values lie in a range of each feature (dataset.box)")
     return build_dataset(
         name=settings["name"],
         X_train=X_train,
