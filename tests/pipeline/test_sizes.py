@@ -39,6 +39,7 @@ def test_a_run_on_sparse_rows_says_what_stays_sparse(tmp_path, run_cli, model):
         ("a9a", "adv_linear_svm", []),
         ("a9a", "adv_svm_c", []),
         ("ijcnn1", "adv_linear_svm", []),
+        ("ijcnn1", "adv_svm_c", []),
         ("covtype", "adv_linear_svm", ["tune=none"]),  # its grid takes many minutes
     ],
 )
