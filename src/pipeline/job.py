@@ -182,7 +182,7 @@ def _finish(
 ) -> Outcome:
     from pipeline.tracking.bundle import upload
     from pipeline.tracking.credentials import masked
-    from pipeline.tracking.record import record
+    from pipeline.tracking.record import as_logged, record
 
     evaluated = results.evaluated
     failed = [check for check in evaluated.checks if check.status == "fail"]
@@ -195,7 +195,12 @@ def _finish(
         bundle.status, bundle.tags["reason"] = "FAILED", strict_failure
     record(cfg, results, bundle, overrides)
     outcome = Outcome(
-        "finished", labels_of(cfg), flat(cfg), bundle.run_id, metrics=evaluated.metrics, curves=evaluated.curves
+        "finished",
+        labels_of(cfg),
+        flat(cfg),
+        bundle.run_id,
+        metrics=as_logged(evaluated.metrics),
+        curves=evaluated.curves,
     )
     outcome.checks = {check.id: check.status for check in evaluated.checks}
     known = evaluated.verdicts

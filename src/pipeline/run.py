@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline import progress, schema, sweep
 from pipeline.cores import available_cores
-from pipeline.errors import UserError
+from pipeline.errors import UserError, did_you_mean
 from pipeline.identity import CORE, flat
 from pipeline.interrupts import Terminated, no_space_as_user_error, terminated_as_exception, winding_up
 from pipeline.job import Outcome, labels_of, run_job
@@ -76,7 +76,8 @@ def _task(cfg: DictConfig) -> Any:
         trace = None if isinstance(error, UserError) else error
         log.error("  failed  %s", outcome.reason, exc_info=trace, extra={progress.QUIET: not in_sweep})
     if outcome.ok and cfg.objective is not None and cfg.objective not in outcome.metrics:
-        outcome.status, outcome.reason = "failed", f"objective={cfg.objective}: a run has no such metric"
+        hint = did_you_mean(cfg.objective, outcome.metrics)
+        outcome.status, outcome.reason = "failed", f"objective={cfg.objective}: a run has no such metric{hint}"
     outcome.write(folder)
     if not in_sweep:
         sweep.SESSION.single = outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -164,6 +165,13 @@ def test_more_trials_go_on_with_the_same_sweep(run_cli, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stdout + again.stderr
     assert "3 jobs: 1 finished, 2 reused" in again.stdout
     assert "best robust_accuracy " in again.stdout
+    # The sampler is told the same numbers, to the last digit: it would ask for other trials else.
+    told = [
+        [json.loads((folder / str(job) / "result.json").read_text())["metrics"] for job in (0, 1)]
+        for folder in sorted(path for path in (tmp_path / "multirun").glob("*/*") if path.is_dir())
+    ]
+    assert len(told) == 2
+    assert told[0] == [{name: metrics[name] for name in own} for own, metrics in zip(*told, strict=True)]
     (summary,) = tracked(tmp_path, role="summary")
     assert summary["tags"]["best"].startswith("model.C=")
     found = experiments(tmp_path)

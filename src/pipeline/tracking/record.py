@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,14 @@ def flat_params(cfg: DictConfig, results: Results) -> dict[str, str]:
     return params | {name: str(value) for name, value in chosen.items()} | {"chosen": ",".join(free)}
 
 
+def as_logged(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics as the store gives them back: a search must be told the same when it resumes."""
+    return {name: float(f"{value:.{_SIGNIFICANT}g}") for name, value in metrics.items()}
+
+
 def _metrics(evaluated: Evaluated) -> list[tuple[str, float, int]]:
     metrics = evaluated.metrics | {short: evaluated.metrics[name] for short, name in ALIASES.items()}
-    points = [(name, float(f"{value:.{_SIGNIFICANT}g}"), 0) for name, value in metrics.items()]
+    points = [(name, value, 0) for name, value in as_logged(metrics).items()]
     for name, curve in evaluated.curves.items():
         points += [(name, value, step) for step, value in curve]
     return points
