@@ -12,6 +12,7 @@ import torch
 
 from attacks import FGSM, PGD, CarliniWagner
 from pipeline.checks import strength
+from pipeline.checks.gradients import Slopes
 from pipeline.checks.registry import all_checks
 from pipeline.data.digests import row_digests
 from pipeline.stages.tune import Tune, Tuned
@@ -376,3 +377,13 @@ def test_a_stronger_fgsm_beside_a_weak_pgd_is_compared_on_all_rows_05(make, judg
     check = judge("05", honest)
     assert check.status == "fail"
     assert check.evidence["pgd_tried"] > 32
+
+
+@pytest.mark.parametrize(("stated", "judged"), [(1e-30, False), (1e-3, True)], ids=["far from all data", "masked"])
+def test_equal_scores_contradict_a_slope_that_they_would_show_and_no_other(stated, judged):
+    X, directions = np.full((4, 2), 0.5), np.tile([1.0, 0.0], (4, 1))
+    slopes = Slopes(X, directions, np.full(4, stated), np.full(4, stated), 1.0)
+    flat = SimpleNamespace(scores=lambda points: np.full(len(points), -0.5))
+    errors, known = slopes.errors(flat, (1 / 32, 1 / 128, 1 / 512))
+    assert known.tolist() == [judged] * 4
+    assert not judged or (errors == 1.0).all()
