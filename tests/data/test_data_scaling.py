@@ -95,6 +95,14 @@ def test_standardised_rows_have_one_range_for_all_features_that_holds_them(data_
     assert load_dataset(mine | {"box": [-10_000, 10_000]}).box == (-10_000.0, 10_000.0)
 
 
+@pytest.mark.parametrize(("factor", "offered"), [(255, True), (4000, False), (-255, False)])
+def test_dividing_by_255_is_offered_for_pixels_only(data_dir, tmp_path, factor, offered):
+    np.savez(tmp_path / "x.npz", X=np.random.default_rng(0).random((20, 3)) * factor, y=np.arange(20) % 2)
+    with pytest.raises(UserError, match=r"^dataset\.scale: the training values run from") as refused:
+        load_dataset({"name": "npz", "path": str(tmp_path / "x.npz")})
+    assert ("dataset.scale=255" in str(refused.value)) == offered
+
+
 def test_rows_outside_the_unit_box_need_a_word_about_it(data_dir, tmp_path):
     _, mine = _file(tmp_path)
     with pytest.raises(UserError, match=r"dataset\.scale: .*outside \[0, 1\].*dataset\.box=data"):

@@ -246,10 +246,11 @@ def _check_values(X: Any, part: str, box: tuple[Any, Any], names: Sequence[str])
         raise UserError(f"dataset.path: the {part} rows hold NaN or infinite values; remove or fill them")
     if np.ndim(box[0]) == 0 and np.ndim(box[1]) == 0:
         if low < box[0] or high > box[1]:
+            pixels = not names and low >= 0 and high <= 255
             ways = (
-                "dataset.scale=standard or minmax, each column by itself"
-                if names
-                else "dataset.scale=255 to divide by 255, minmax or standard"
+                "dataset.scale=255 to divide by 255, minmax or standard"
+                if pixels
+                else "dataset.scale=standard or minmax, each column by itself"
             )
             raise UserError(
                 f"dataset.scale: the {part} values run from {low:g} to {high:g}, outside [{box[0]:g}, {box[1]:g}]; "
