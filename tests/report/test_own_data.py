@@ -11,6 +11,7 @@ from attacks import PGD, NoAttack
 from pipeline.checks.context import CheckContext
 from pipeline.report.content import _distinguish
 from pipeline.report.page import _own_file
+from pipeline.report.variants import tune_label
 
 
 def section(digest: str, **dataset: str) -> Any:
@@ -56,3 +57,15 @@ def test_no_attack_is_not_blamed_for_moving_nothing():
 
     assert parts(NoAttack(epsilon=0.3)) == []
     assert len(parts(PGD(epsilon=0.3))) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"model.path": "m.skops"}, "not tuned"),
+        ({"model.C": "2.0"}, "not tuned (C = 2.0)"),
+        ({"model.C": "2.0", "model.step": "0.5"}, "not tuned (C = 2.0, step = 0.5)"),
+    ],
+)
+def test_only_settings_that_a_model_has_are_said_to_be_untuned(params, words):
+    assert tune_label(params | {"tune.enabled": "False"}) == words

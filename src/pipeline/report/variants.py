@@ -186,7 +186,8 @@ def setup_label(runs: Sequence[TrackedRun]) -> str:
 def tune_label(params: dict[str, str]) -> str:
     """How C, the step size and, if it was not the paper's, the width were chosen."""
     if params.get("tune.enabled") != "True":
-        return f"not tuned (C = {params.get('model.C', '?')}, step = {params.get('model.step', '?')})"
+        given = [f"{name} = {params[f'model.{name}']}" for name in ("C", "step") if f"model.{name}" in params]
+        return f"not tuned ({', '.join(given)})" if given else "not tuned"  # a model of a file has neither
     name, metric = params.get("tune.name", ""), params.get("tune.metric", "accuracy")
     widths = params.get("tune.width_scale", "None") != "None"
     if name in ("accuracy", "certified", "robust"):
