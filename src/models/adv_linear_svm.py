@@ -1,6 +1,7 @@
 """The linear SVM of Zhou, Kantarcioglu, Thuraisingham and Xi (2012) against a free-range attacker."""
 
 import warnings
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ _STAGES = 50
 _MOST_FEATURES = 16_384
 
 
+@dataclass(eq=False, repr=False)
 class AdvLinearSVM(BinaryClassifier):
     """Linear SVM for data that an attacker may move: feature j of an attacked row by up to C_f of its way to the box.
 
@@ -69,6 +71,14 @@ class AdvLinearSVM(BinaryClassifier):
         solution. The objective of an early entry is that of the rows then in use.
     """
 
+    C: float = 1.0
+    C_f: float = 0.1
+    attacked_class: str = "positive"
+    box: Any = None
+    fit_intercept: bool = True
+    tol: float = 1e-4
+    max_iter: int = 400
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "C_f": [Interval(Real, 0, 1, closed="both")],
@@ -78,24 +88,6 @@ class AdvLinearSVM(BinaryClassifier):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
     }
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        C_f: float = 0.1,
-        attacked_class: str = "positive",
-        box: Any = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 400,
-    ):
-        self.C = C
-        self.C_f = C_f
-        self.attacked_class = attacked_class
-        self.box = box
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "AdvLinearSVM":

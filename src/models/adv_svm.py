@@ -1,7 +1,7 @@
 """The adversarially trained kernel SVM (Wu, Hu, Gu, AAAI 2021) as a scikit-learn classifier."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -37,6 +37,7 @@ ENOUGH_ITERATIONS = 100
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+@dataclass(eq=False, repr=False)
 class AdvSVM(ExpansionClassifier):
     """Kernel SVM trained against the worst perturbation of L2 size `epsilon`, by doubly stochastic gradient steps.
 
@@ -105,6 +106,23 @@ class AdvSVM(ExpansionClassifier):
         f vanished or kept changing sign: on this data the penalty ε' outweighs the labels.
     """
 
+    schedule: str = "constant"
+    expansion: str | Expansion = "doubly_stochastic"
+    kernel: str | Kernel = "rbf"
+    epsilon: float = 8 / 255
+    C: float = 1.0
+    step: float = 0.125
+    batch_size: int | str = "auto"
+    passes: int | str = "auto"
+    decay: str = "literal"
+    averaging: str = "none"
+    adversary: str = "rkhs"
+    norm: str = "linf"
+    attack_steps: int = 1
+    box: tuple[Any, Any] | None = None
+    dtype: str = "auto"
+    random_state: int | np.random.RandomState | None = 0
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "schedule": [StrOptions({"constant", "diminishing"})],
         # Live views of the registries: a class defined later counts, too.
@@ -124,42 +142,6 @@ class AdvSVM(ExpansionClassifier):
         "dtype": [StrOptions({"auto", "float32", "float64"})],
         "random_state": ["random_state"],
     }
-
-    def __init__(
-        self,
-        schedule: str = "constant",
-        expansion: str | Expansion = "doubly_stochastic",
-        kernel: str | Kernel = "rbf",
-        epsilon: float = 8 / 255,
-        C: float = 1.0,
-        step: float = 0.125,
-        batch_size: int | str = "auto",
-        passes: int | str = "auto",
-        decay: str = "literal",
-        averaging: str = "none",
-        adversary: str = "rkhs",
-        norm: str = "linf",
-        attack_steps: int = 1,
-        box: tuple[Any, Any] | None = None,
-        dtype: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ):
-        self.schedule = schedule
-        self.expansion = expansion
-        self.kernel = kernel
-        self.epsilon = epsilon
-        self.C = C
-        self.step = step
-        self.batch_size = batch_size
-        self.passes = passes
-        self.decay = decay
-        self.averaging = averaging
-        self.adversary = adversary
-        self.norm = norm
-        self.attack_steps = attack_steps
-        self.box = box
-        self.dtype = dtype
-        self.random_state = random_state
 
     # -- fitting -------------------------------------------------------------------------------------------------------
     @_fit_context(prefer_skip_nested_validation=True)

@@ -1,6 +1,7 @@
 """A classifier that somebody else fitted, behind the protocol of our own models."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ def float64_rows(X: Any) -> Any:
     return sparse.csr_matrix(X, dtype=np.float64) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
 
 
+@dataclass(eq=False, repr=False)
 class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     """A fitted scikit-learn classifier of two or more classes, in the units and the labels of the data it is judged on.
 
@@ -45,17 +47,10 @@ class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         In the order of the estimator's.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        labels: Sequence[Any] | np.ndarray | None = None,
-        scale: np.ndarray | None = None,
-        shift: np.ndarray | None = None,
-    ):
-        self.estimator = estimator
-        self.labels = labels
-        self.scale = scale
-        self.shift = shift
+    estimator: Any
+    labels: Sequence[Any] | np.ndarray | None = None
+    scale: np.ndarray | None = None
+    shift: np.ndarray | None = None
 
     @property
     def classes_(self) -> np.ndarray:

@@ -1,5 +1,6 @@
 """scikit-learn's SVC behind the same protocol as the other models: the baseline everybody knows."""
 
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ def fastest_svc() -> type[SVC]:
     return Fast
 
 
+@dataclass(eq=False, repr=False)
 class KernelSVC(ExpansionClassifier):
     """RBF-kernel SVC of scikit-learn (libsvm), with gradients, probes and certificates from its dual coefficients.
 
@@ -72,6 +74,13 @@ class KernelSVC(ExpansionClassifier):
         libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
     """
 
+    C: float = 1.0
+    width_scale: float = 4.0
+    gamma: float | None = None
+    tol: float = 1e-3
+    cache_size: float = 1000
+    random_state: int = 0
+
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
@@ -81,22 +90,6 @@ class KernelSVC(ExpansionClassifier):
         "cache_size": [Interval(Real, 0, None, closed="neither")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        width_scale: float = 4.0,
-        gamma: float | None = None,
-        tol: float = 1e-3,
-        cache_size: float = 1000,
-        random_state: int = 0,
-    ):
-        self.C = C
-        self.width_scale = width_scale
-        self.gamma = gamma
-        self.tol = tol
-        self.cache_size = cache_size
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "KernelSVC":

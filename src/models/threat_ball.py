@@ -43,7 +43,7 @@ class Ball:
         if not self.radius >= 0:
             raise ValueError(f"radius={self.radius!r} must not be negative")
 
-    def _room(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def room(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """How far each coordinate may fall and rise, both (n, d)."""
         if self.box is None:
             room = torch.full_like(X, self.radius)
@@ -55,7 +55,7 @@ class Ball:
         """Largest ‖δ‖₂ for each row, shape (n,), float64."""
         if self.norm == "l2":
             return np.full(len(X), float(self.radius))
-        return torch.maximum(*self._room(X)).double().norm(dim=1).numpy()
+        return torch.maximum(*self.room(X)).double().norm(dim=1).numpy()
 
     def linear_loss(self, X: Tensor, slopes: Tensor) -> Tensor:
         """The most that slope·δ can fall, shape (n, c), for slopes of shape (n, c, d).
@@ -63,7 +63,7 @@ class Ball:
         Exact in L∞ (with the box) and in L2 without one; in L2 with a box, coordinates at its edge stay and the others
         are taken as free.
         """
-        fall, rise = (part[:, None, :] for part in self._room(X))
+        fall, rise = (part[:, None, :] for part in self.room(X))
         if self.norm == "linf":
             return (slopes.clamp(min=0.0) * fall).sum(2) - (slopes.clamp(max=0.0) * rise).sum(2)
         free = torch.where(slopes > 0, fall, rise) > 0
@@ -81,7 +81,7 @@ class Ball:
 
         `slopes` gives y·∇f of points, shape (n, d). One step in L∞ goes to where a linear margin would be lowest.
         """
-        fall, rise = self._room(X)
+        fall, rise = self.room(X)
         moved, length = torch.zeros_like(X), min(1.0, 2.5 / steps) * self.radius
         for _ in range(steps):
             slope = slopes(X + moved)

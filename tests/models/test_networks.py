@@ -12,8 +12,9 @@ from attacks import PGD
 from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
 from models.networks.architecture import FirstConvolution, Standardise, build_network, interval_margins
-from models.networks.descent import Descent
-from models.networks.perturb import Ball, Neighbourhood
+from models.networks.classifier import Descent
+from models.networks.training import Neighbourhood
+from models.threat_ball import Ball
 from models.training import DivergenceWarning
 
 WAYS = [Natural(), Standard(steps=3), MART(steps=3), VAT(), Free(replays=4), FGSMRS()]
@@ -163,7 +164,7 @@ def test_perturbations_stay_in_ball_and_box(norm):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(50, 7, generator=generator)
     X[0, 0] = 1.5  # outside the box: may stay, may not go further
-    near = Ball(norm, 0.3, (0.0, 1.0)).around(X)
+    near = Neighbourhood(Ball(norm, 0.3, (0.0, 1.0)), X)
     for delta in (near.start(), near.project(torch.randn(50, 7, generator=generator))):
         size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
         assert (size <= 0.3 + 1e-6).all()

@@ -4,7 +4,8 @@ How it is trained is a ``models.networks.Training``: it turns a batch into losse
 """
 
 import warnings
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -13,20 +14,25 @@ import torch
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
+
+# The functional form: the first object of torch.optim imports torch's compiler, a second or two of a first training.
+from torch.optim.sgd import sgd
 
 from models.binary import BinaryClassifier
 from models.certificates.api import Contest, binary_contest
 from models.networks.architecture import IntervalForm, build_network
-from models.networks.descent import Descent
-from models.networks.perturb import Ball
-from models.networks.training import Training, as_training, training_from_dict
+from models.networks.training import Training
+from models.threat_ball import Ball
 from models.training import DivergenceWarning
 
 # Rows that go through the network at once when it is only evaluated.
 _ROWS = 1024
+# Adversarial losses have rare, very long gradients at large learning rates.
+_LONGEST = 5.0
 
 
+@dataclass(eq=False, repr=False)
 class AdvNetwork(BinaryClassifier):
     """A small network with two outputs, trained by SGD; its score is the difference of the logits.
 
@@ -65,6 +71,18 @@ class AdvNetwork(BinaryClassifier):
         Steps of the weights.
     """
 
+    training: str | Training = "standard"
+    epsilon: float = 8 / 255
+    norm: str = "linf"
+    box: tuple[float, float] | None = (0.0, 1.0)
+    epochs: int = 10
+    learning_rate: float = 0.05
+    weight_decay: float = 5e-4
+    batch_size: int = 128
+    image_shape: tuple[int, ...] | None = None
+    device: str = "cpu"
+    random_state: int = 0
+
     _sparse: ClassVar[str | bool] = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "training": [str, Training],
@@ -79,32 +97,6 @@ class AdvNetwork(BinaryClassifier):
         "device": [StrOptions({"cpu", "cuda"})],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
-
-    def __init__(
-        self,
-        training: str | Training = "standard",
-        epsilon: float = 8 / 255,
-        norm: str = "linf",
-        box: tuple[float, float] | None = (0.0, 1.0),
-        epochs: int = 10,
-        learning_rate: float = 0.05,
-        weight_decay: float = 5e-4,
-        batch_size: int = 128,
-        image_shape: tuple[int, ...] | None = None,
-        device: str = "cpu",
-        random_state: int = 0,
-    ) -> None:
-        self.training = training
-        self.epsilon = epsilon
-        self.norm = norm
-        self.box = box
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.image_shape = image_shape
-        self.device = device
-        self.random_state = random_state
 
     @property
     def ball(self) -> Ball:
@@ -133,7 +125,7 @@ class AdvNetwork(BinaryClassifier):
         """
         X, signs = self._validate_training_data(X, y)
         evaluation = self._validate_evaluation(eval_set)
-        training = as_training(self.training)
+        training = Training.of(self.training)
         rows, labels = (part.to(self.device) for part in (_rows(X, _dtype(X)), torch.from_numpy(signs > 0).long()))
         size = min(int(self.batch_size), len(rows))
         # A last batch of one or two rows is a step as long as any other, in a direction that says little.
@@ -238,14 +230,14 @@ class AdvNetwork(BinaryClassifier):
         check_is_fitted(self)
         meta = self._common_state() | {"diverged": self.diverged_, "n_iter": self.n_iter_}
         meta["dtype"] = str(next(self.network_.parameters()).dtype).removeprefix("torch.")
-        meta["params"] |= {"training": as_training(self.training).to_dict()}
+        meta["params"] |= {"training": Training.of(self.training).to_dict()}
         arrays = {f"network.{name}": value.numpy() for name, value in self.network_.state_dict().items()}
         return meta, arrays | {f"curve.{name}": values for name, values in self.curve_.items()}
 
     @classmethod
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvNetwork":
         """Inverse of `get_state`; scores are equal bit for bit, in another ``dtype`` those of the same weights."""
-        params = meta["params"] | {"training": training_from_dict(meta["params"]["training"])}
+        params = meta["params"] | {"training": Training.from_dict(meta["params"]["training"])}
         model: AdvNetwork = cls._from_common_state(meta | {"params": params})
         model.diverged_, model.n_iter_ = meta["diverged"], meta["n_iter"]
         dtype = torch.float64 if meta["dtype"] == "float64" else torch.float32
@@ -254,6 +246,40 @@ class AdvNetwork(BinaryClassifier):
         model.network_.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
         model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
+
+
+class Descent:
+    """Nesterov's gradient descent over one cycle: the learning rate rises and falls, the momentum falls and rises.
+
+    Steps for `parameters`, as many as `total`; as ``torch.optim.SGD`` under ``OneCycleLR`` with linear phases.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], learning_rate: float, weight_decay: float, total: int):
+        self.parameters = list(parameters)
+        self.velocities: list[Tensor | None] = [None] * len(self.parameters)
+        self.weight_decay = weight_decay
+        self.step_ = 0
+        # Knots: the first two fifths of the steps, then the rest.
+        self.knots = (0.0, max(0.4 * (total + 1) - 1, 1e-9), float(total))
+        self.learning_rates = (learning_rate / 25, learning_rate, learning_rate / 250_000)
+
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, _LONGEST)
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        rate, momentum = (
+            float(np.interp(self.step_, self.knots, values)) for values in (self.learning_rates, (0.95, 0.85, 0.95))
+        )
+        with torch.no_grad():
+            sgd(
+                self.parameters, gradients, self.velocities,
+                lr=rate, momentum=momentum, weight_decay=self.weight_decay, dampening=0.0, nesterov=True,
+                maximize=False, foreach=False,
+            )  # fmt: skip
+        self.step_ += 1
 
 
 def _dtype(X: np.ndarray) -> torch.dtype:

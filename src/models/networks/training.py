@@ -2,26 +2,66 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
-from models.networks.perturb import Ball
+from models.registry import Registered
+from models.threat_ball import Ball
 
 Network = Callable[[Tensor], Tensor]
+Loss = Callable[[Tensor], Tensor]
+
+
+class Neighbourhood:
+    """The perturbations δ of a batch: X + δ in the ball and the box around X; their limits are found once.
+
+    A clean value outside the box may stay where it is.
+    """
+
+    def __init__(self, ball: Ball, X: Tensor):
+        self.norm, self.radius, self.X = ball.norm, ball.radius, X
+        self.fall, self.rise = ball.room(X)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Steepest ascent of unit size: the sign, or the normalised gradient."""
+        if self.norm == "linf":
+            return gradient.sign()
+        return gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+    def project(self, delta: Tensor) -> Tensor:
+        """Into the ball, then into the box: 0 lies in both, so the result does too."""
+        if self.norm == "l2":
+            delta = delta * (self.radius / delta.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
+        return delta.clamp(-self.fall, self.rise)
+
+    def start(self) -> Tensor:
+        """A random perturbation: uniform in the cube, or on a random ray."""
+        if self.norm == "linf":
+            return self.project(torch.empty_like(self.X).uniform_(-self.radius, self.radius))
+        ray = self.direction(torch.randn_like(self.X))
+        return self.project(self.radius * ray * torch.rand(len(self.X), 1).to(self.X))
+
+    def ascend(self, loss: Loss, delta: Tensor, step: float) -> Tensor:
+        """One step of length `step` up the loss of X + delta."""
+        moved = (self.X + delta).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(moved), moved)
+        return self.project(delta + step * self.direction(gradient))
+
+    def pgd(self, loss: Loss, steps: int) -> Tensor:
+        """K steps of 2.5·ε/K from a random start (Madry et al. 2018)."""
+        delta = self.start()
+        for _ in range(steps):
+            delta = self.ascend(loss, delta, 2.5 * self.radius / steps)
+        return delta
 
 
 @dataclass(frozen=True)
-class Training(ABC):
+class Training(Registered, ABC, family="training"):
     """Settings of a way of training. A subclass with a `name` is known by it from then on."""
-
-    name: ClassVar[str]
-    known: ClassVar[dict[str, type["Training"]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        Training.known[cls.name] = cls
 
     @abstractmethod
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
@@ -43,27 +83,172 @@ class Training(ABC):
         """How many losses `losses` gives for one batch."""
         return 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON; `training_from_dict` restores it."""
-        return {"name": self.name, **asdict(self)}
 
-
-def as_training(training: str | Training) -> Training:
-    """A training object from its name, or the object itself."""
-    if not isinstance(training, str):
-        return training
-    if training not in Training.known:
-        raise ValueError(f"training={training!r} is not one of {', '.join(sorted(Training.known))}")
-    return Training.known[training]()
-
-
-def training_from_dict(settings: dict[str, Any]) -> Training:
-    """Inverse of `Training.to_dict`."""
-    return Training.known[settings["name"]](**{key: value for key, value in settings.items() if key != "name"})
-
-
-def require_positive(**settings: float) -> None:
-    """Raise for the first setting that is not positive."""
+def _require_positive(**settings: float) -> None:
     for name, value in settings.items():
         if not value > 0:
             raise ValueError(f"training.{name} must be positive, got {value!r}")
+
+
+def _summed_loss(network: Network, y: Tensor) -> Loss:
+    """The cross-entropy of all rows: each has its own gradient, whatever the size of the batch."""
+    return lambda Z: cross_entropy(network(Z), y, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Natural(Training):
+    """Cross-entropy on clean rows."""
+
+    name: ClassVar[str] = "natural"
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        yield cross_entropy(network(X), y)
+
+
+@dataclass(frozen=True)
+class Standard(Training):
+    """The cross-entropy at the worst point that PGD finds: Madry, Makelov, Schmidt, Tsipras, Vladu (ICLR 2018).
+
+    Parameters
+    ----------
+    steps : int
+        PGD steps, each of 2.5·ε/steps, from a random start.
+    """
+
+    steps: int = 10
+
+    name: ClassVar[str] = "standard"
+
+    def __post_init__(self) -> None:
+        _require_positive(steps=self.steps)
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
+        yield cross_entropy(network(X + delta), y)
+
+
+@dataclass(frozen=True)
+class FGSMRS(Training):
+    """One step from a random start, a quarter longer than the ball's radius: Wong, Rice, Kolter (ICLR 2020).
+
+    Parameters
+    ----------
+    step : float
+        Length of the step, in units of ε.
+    """
+
+    step: float = 1.25
+
+    name: ClassVar[str] = "fgsm_rs"
+
+    def __post_init__(self) -> None:
+        _require_positive(step=self.step)
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        near = Neighbourhood(ball, X)
+        delta = near.ascend(_summed_loss(network, y), near.start(), self.step * ball.radius)
+        yield cross_entropy(network(X + delta), y)
+
+
+@dataclass(frozen=True)
+class Free(Training):
+    """Every batch is replayed; one gradient serves the weights and the perturbation, which goes on with the next.
+
+    Shafahi et al. (NeurIPS 2019).
+
+    Parameters
+    ----------
+    replays : int
+        How often a batch is used in a row (the paper's m).
+    """
+
+    replays: int = 4
+
+    name: ClassVar[str] = "free"
+
+    def __post_init__(self) -> None:
+        _require_positive(replays=self.replays)
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        near, delta = Neighbourhood(ball, X), torch.zeros_like(X)
+        for _ in range(self.replays):
+            delta = delta.detach().requires_grad_()
+            loss = cross_entropy(network(X + delta), y)
+            yield loss  # its backward pass fills delta.grad beside the weights' gradients
+            assert delta.grad is not None
+            delta = near.project((delta + ball.radius * near.direction(delta.grad)).detach())
+
+
+@dataclass(frozen=True)
+class MART(Training):
+    """Boosted cross-entropy at the adversarial point, plus a KL term that counts most where the clean row is wrong.
+
+    Misclassification-aware: Wang, Zou, Yi, Bailey, Ma, Gu (ICLR 2020).
+
+    Parameters
+    ----------
+    steps : int
+        PGD steps.
+    beta : float
+        Weight of the KL term.
+    """
+
+    steps: int = 10
+    beta: float = 5.0
+
+    name: ClassVar[str] = "mart"
+
+    def __post_init__(self) -> None:
+        _require_positive(steps=self.steps, beta=self.beta)
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
+        clean, attacked = softmax(network(X), dim=1), log_softmax(network(X + delta), dim=1)
+        own = y[:, None]
+        # -log p_y - log(1 - max over other classes of p): with two classes the second is -log p_y again.
+        rivals = attacked.exp().scatter(1, own, 0.0)
+        boosted = -attacked.gather(1, own)[:, 0] - torch.log1p(-rivals.amax(dim=1).clamp(max=1 - 1e-6))
+        divergence = (clean * (clean.clamp(min=1e-12).log() - attacked)).sum(dim=1)
+        yield (boosted + self.beta * divergence * (1 - clean.gather(1, own)[:, 0])).mean()
+
+
+@dataclass(frozen=True)
+class VAT(Training):
+    """Cross-entropy on clean rows, plus how far the prediction moves in the direction that moves it most.
+
+    Virtual adversarial training: Miyato, Maeda, Koyama, Ishii (TPAMI 2019).
+
+    Parameters
+    ----------
+    power_iterations : int
+        Towards the dominant direction of the divergence's Hessian.
+    xi : float
+        Length of the trial step in them.
+    weight : float
+        Of the divergence.
+    """
+
+    power_iterations: int = 1
+    xi: float = 1e-2
+    weight: float = 1.0
+
+    name: ClassVar[str] = "vat"
+
+    def __post_init__(self) -> None:
+        _require_positive(power_iterations=self.power_iterations, xi=self.xi, weight=self.weight)
+
+    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+        logits = network(X)
+        target = log_softmax(logits.detach(), dim=1)
+
+        def divergence(Z: Tensor) -> Tensor:
+            return kl_div(log_softmax(network(Z), dim=1), target, reduction="none", log_target=True).sum(dim=1)
+
+        direction = torch.randn_like(X)
+        for _ in range(self.power_iterations):
+            trial = (self.xi * direction / direction.norm(dim=1, keepdim=True)).requires_grad_()
+            (direction,) = torch.autograd.grad(divergence(X + trial).sum(), trial)
+            direction = direction + 1e-12 * torch.randn_like(X)  # a flat divergence has no direction: any will do
+        near = Neighbourhood(ball, X)
+        delta = near.project(ball.radius * near.direction(direction))
+        yield cross_entropy(logits, y) + self.weight * divergence(X + delta).mean()
