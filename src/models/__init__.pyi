@@ -10,8 +10,7 @@ from .networks import AdvNetwork
 from .one_vs_rest import OneVsRest
 from .persistence import load, register, save
 from .rounding import NoCertificate
-from .sklearn_model import SklearnModel, VotingSVC
-from .svc import KernelSVC
+from .svc import KernelSVC, SklearnModel, VotingSVC
 from .training import DivergenceWarning, FewIterationsWarning, PenaltyTooLargeWarning
 
 __all__ = [

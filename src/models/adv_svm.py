@@ -12,11 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from models.batches import RowSource, shuffled_batches
+from models.batches import FreshExamples, RowSource, shuffled_batches
 from models.column_grid import cross_validate_columns
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import Expansion, KernelSpace
-from models.fresh_examples import FreshExamples
 from models.grid import Axes, CrossValidation, FoldScores, cross_validate_fits
 from models.kernels import Kernel
 from models.threat_ball import Ball
@@ -73,7 +72,7 @@ class AdvSVM(ExpansionClassifier):
         constant step.
     adversary : {"rkhs", "input"}, default="rkhs"
         The paper's term ε'‖f‖, or fresh adversarial examples: each batch is moved within `epsilon`, `norm` and `box`
-        before it is learned from (``models.fresh_examples``).
+        before it is learned from (``models.batches``).
     norm : {"linf", "l2"}, default="linf"
         Of the perturbations that are made.
     attack_steps : int, default=1

@@ -17,8 +17,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from models.linear_problem import FreeRangeProblem, best_intercept
-from models.row_matrix import DenseRows, SparseRows
+from models.linear_problem import DenseRows, FreeRangeProblem, SparseRows, best_intercept
 
 # Steps between two looks at the duality gaps and the penalties, and after how many the penalties stay as they are
 # (changing them for ever can keep the method from settling).

@@ -18,8 +18,7 @@ import torch
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from models.linear_problem import Candidate, FreeRangeProblem
-from models.row_matrix import DenseRows, SparseRows
+from models.linear_problem import Candidate, DenseRows, FreeRangeProblem, SparseRows
 
 
 class Solution(NamedTuple):

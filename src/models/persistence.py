@@ -28,8 +28,8 @@ _MODULES = {
     "KernelSVC": "models.svc",
     "AdvNetwork": "models.networks",
     "FittedClassifier": "models.fitted",
-    "VotingSVC": "models.sklearn_model",
-    "SklearnModel": "models.sklearn_model",
+    "VotingSVC": "models.svc",
+    "SklearnModel": "models.svc",
     "OneVsRest": "models.one_vs_rest",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,3 +66,8 @@ def sqlite_address(database: Path) -> str:
         if make_url(address).database == str(database):
             return address
     raise UserError(f"tracking.folder: {database.parent} has a % or ? in its name: choose another one")
+
+
+def connect(database: Path) -> sqlite3.Connection:
+    """Open a database for reading, whatever its folder is called; a file of the file system and nothing else."""
+    return sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=30)

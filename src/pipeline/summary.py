@@ -306,7 +306,7 @@ def _log(
 def write_files(folder: Path, sweep: Sweep, tables: dict[str, Table], results: list[Outcome]) -> None:
     """Tables, figures and failures of the summary run."""
     from pipeline.figures import sweep_figure
-    from pipeline.figures.convergence import slopes_csv
+    from pipeline.figures.of_sweeps import slopes_csv
 
     for dataset, table in tables.items():
         (folder / f"table_{dataset}.md").write_text("\n\n".join([table.title, table.markdown(), *table.notes, ""]))

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from models import RBF
 from pipeline.figures import sweep_figure
-from pipeline.figures.convergence import fitted_slope
+from pipeline.figures.of_sweeps import fitted_slope
 from pipeline.job import Outcome
 from pipeline.stages.convergence import kernel_matrix, minimise
 from pipeline.summary import write_files

@@ -9,8 +9,7 @@ from sklearn.svm import SVC
 
 from attacks import PGD
 from models import KernelSVC, certify
-from models.sklearn_model import VotingSVC
-from models.svc import fastest_svc
+from models.svc import VotingSVC, fastest_svc
 
 
 def digits(classes=(1, 7)):

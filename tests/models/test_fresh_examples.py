@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import check_estimator
 
 from models import RBF, AdvSVM, DoublyStochastic, FixedFeatures, Laplacian, SupportVectors, grid_search, load, save
-from models.batches import shuffled_batches
-from models.fresh_examples import FreshExamples
+from models.batches import FreshExamples, shuffled_batches
 from models.grid import FoldScores, choose, standard_error
 from models.reference import fresh_examples
 from models.threat_ball import Ball

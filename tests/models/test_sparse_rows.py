@@ -17,8 +17,8 @@ from models import AdvLinearSVM, AdvSVM, FixedFeatures, KernelSVC, OneVsRest, ce
 from models import grid as grid_module
 from models import svc as svc_module
 from models.distances import pair_distances
-from models.row_matrix import DenseRows, SparseRows
-from models.sklearn_model import SklearnModel, VotingSVC
+from models.linear_problem import DenseRows, SparseRows
+from models.svc import SklearnModel, VotingSVC
 
 
 def rows(n: int = 240, d: int = 40, classes: int = 2, dtype=np.float32) -> tuple[sparse.csr_matrix, np.ndarray]:

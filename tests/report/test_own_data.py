@@ -9,8 +9,8 @@ import pytest
 
 from attacks import PGD, NoAttack
 from pipeline.checks.context import CheckContext
+from pipeline.report.build import _own_file
 from pipeline.report.content import _distinguish
-from pipeline.report.page import _own_file
 from pipeline.report.variants import tune_label
 
 

@@ -12,7 +12,7 @@ from tracked_store import add_run
 from mlflow_server import Server, free_port
 from pipeline.report.__main__ import main
 from pipeline.report.tracked import Reader
-from pipeline.tracking.histories import metric_histories
+from pipeline.tracking.runs import metric_histories
 from pipeline.tracking.store import open_store
 
 

@@ -13,8 +13,7 @@ import pytest
 from pipeline import fitted
 from pipeline.tracking import runs
 from pipeline.tracking.bundle import RunBundle, pending, send_pending
-from pipeline.tracking.relocation import rebase
-from pipeline.tracking.store import TrackingStore, open_store
+from pipeline.tracking.store import TrackingStore, open_store, rebase
 
 
 def opened(folder: Path) -> TrackingStore:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.cache.store import StageStore, StoredEntry
 from pipeline.command import Command, Setting
+from pipeline.paths import DATABASE, connect
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -31,7 +32,7 @@ def _run(settings: dict[str, Any]) -> int:
         _say_removed(store.evict(settings["cache.max_gb"]), stored)
     else:
         _show(stored, store.in_use(), folder)
-        _show_sweeps(stored, store.uses(), _sweeps(Path(folder).parent / "mlflow.db"))
+        _show_sweeps(stored, store.uses(), _sweeps(Path(folder).parent / DATABASE))
     return 0
 
 
@@ -100,10 +101,7 @@ def _sweeps(database: Path) -> dict[str, set[str]]:
         "join runs u on u.run_uuid = s.run_uuid where s.key like 'sweep.%' "
         "and r.key = 'run_signature' and r.value not like 'summary-%' and u.lifecycle_stage = 'active'"
     )
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection,
-    ):
+    with suppress(sqlite3.Error), closing(connect(database)) as connection:
         for tag, signature in connection.execute(query):
             found[tag.removeprefix("sweep.")].add(signature)
     return found

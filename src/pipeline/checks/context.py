@@ -73,6 +73,21 @@ class Part:
         settings = {name: getattr(self.attack, name, None) for name in ("epsilon", "step_size")}
         return self.changed(**{name: factor * value for name, value in settings.items() if value is not None})
 
+    def direction(self, slopes: np.ndarray) -> np.ndarray:
+        """Slopes as steps of length 1 in the threat's norm."""
+        if self.threat.norm == "linf":
+            return np.sign(slopes)
+        return slopes / np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), 1e-300)
+
+    def projected(self, X: np.ndarray, points: np.ndarray, limits: tuple[Any, Any]) -> np.ndarray:
+        """The points brought into the ball around X and into the limits."""
+        delta, epsilon = points - X, self.threat.epsilon
+        if self.threat.norm == "linf":
+            delta = np.clip(delta, -epsilon, epsilon)
+        else:
+            delta = delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
+        return np.clip(X + delta, *limits)
+
     def broken(self, result: Any = None) -> np.ndarray:
         """Which points it broke where that counts, (n,) bool; or those of another ``result`` of the same attack."""
         result = self.result if result is None else result

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,29 +117,36 @@ def of_run(id: str, level: str = "cheap", *, direct: bool = False, general: bool
     return lambda question: _register(id, level, "of_run", question, general, direct=direct)
 
 
+class Among(NamedTuple):
+    """Which attacks of a run a check is about, and why it is skipped where there is none."""
+
+    parts: Callable[[CheckContext], list[Part]]
+    otherwise: str = "nothing was attacked: attack=none or radius 0"
+
+
+ALL = Among(lambda context: context.parts)
+BOUNDED = Among(lambda context: [p for p in context.parts if p.bounded], "no attack of this run has an epsilon")
+UNBOUNDED = Among(
+    lambda context: [p for p in context.parts if not p.bounded], "there is no minimum-norm attack in this run"
+)
+
+
 def of_attack(
-    id: str,
-    level: str = "cheap",
-    *,
-    among: Callable[[CheckContext], list[Part]] = lambda context: context.parts,
-    otherwise: str = "nothing was attacked: attack=none or radius 0",
-    direct: bool = False,
-    general: bool | str = False,
+    id: str, level: str = "cheap", *, among: Among = ALL, direct: bool = False, general: bool | str = False
 ) -> Callable[[Any], Any]:
     """Register what a check asks of every attack of a run (a suite has several) out of ``among``.
 
-    The evidence of each is marked with its name; where there is none the check is skipped, for the reason
-    ``otherwise``.
+    The evidence of each is marked with its name.
     """
 
     def register(question: Callable[[CheckContext, Part], Check]) -> Callable[[CheckContext, Part], Check]:
         def of_each(context: CheckContext) -> Check:
-            answers = [(part.name, question(context, part)) for part in among(context)]
+            answers = [(part.name, question(context, part)) for part in among.parts(context)]
             named = [
                 replace(answer, evidence={f"{name}_{key}": value for key, value in answer.evidence.items()})
                 for name, answer in answers
             ]
-            return worst(named) if named else skipped(otherwise)
+            return worst(named) if named else skipped(among.otherwise)
 
         _register(id, level, "of_run", of_each, general, direct=direct, module=question.__module__)
         return question

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.checks.context import CheckContext, Part
-from pipeline.checks.registry import Check, failed, of_attack, passed, warned
+from pipeline.checks.registry import BOUNDED, UNBOUNDED, Check, failed, of_attack, passed, warned
 from pipeline.checks.strength import broken_by, judge, result_of, wrong
 from pipeline.stages.units import RAW, scaled_radii
 
@@ -56,13 +56,7 @@ def _cell_fits_the_data(radii: np.ndarray, sides: np.ndarray, threat: str) -> Ch
     return passed("the radius fits the range of every feature", covered=0)
 
 
-@of_attack(
-    "24_full_radius",
-    among=lambda context: [part for part in context.parts if part.bounded],
-    otherwise="no attack of this run has an epsilon",
-    direct=True,
-    general=True,
-)
+@of_attack("24_full_radius", among=BOUNDED, direct=True, general=True)
 def no_row_is_given_up(context: CheckContext, part: Part) -> Check:
     """From where the attack left the rows standing, the rest of the radius or one more step gains hardly anything.
 
@@ -113,27 +107,13 @@ def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[
     still = ~(points != X).any(axis=1)
     # A single step is not expected to take a second one; from where it began it must take the first.
     if part.white_box and (part.iterates or still.any()):
-        slopes = context.slopes_at(points, rows)
-        if part.threat.norm == "linf":
-            steps = np.sign(slopes)
-        else:
-            steps = slopes / np.maximum(np.linalg.norm(slopes, axis=1, keepdims=True), 1e-300)
+        steps = part.direction(context.slopes_at(points, rows))
         if not part.iterates:
             steps[~still] = 0.0
-        tries += [_projected(part, X, points - size * part.threat.epsilon * steps, limits) for size in (1.0, 0.25)]
+        tries += [part.projected(X, points - size * part.threat.epsilon * steps, limits) for size in (1.0, 0.25)]
     labels = np.tile(context.y[rows], len(tries))
     margins = context.margins_of(np.concatenate(tries), labels).reshape(len(tries), -1)
     return np.maximum(context.margins[rows] - margins[0], 0.0), margins[0] - margins.min(axis=0)
-
-
-def _projected(part: Part, X: np.ndarray, points: np.ndarray, limits: tuple[Any, Any]) -> np.ndarray:
-    """The points brought into the ball and the limits."""
-    delta, epsilon = points - X, part.threat.epsilon
-    if part.threat.norm == "linf":
-        delta = np.clip(delta, -epsilon, epsilon)
-    else:
-        delta = delta * np.minimum(1.0, epsilon / np.maximum(np.linalg.norm(delta, axis=1), 1e-300))[:, None]
-    return np.clip(X + delta, *limits)
 
 
 def _stretched(part: Part, X: np.ndarray, points: np.ndarray, limits: tuple[Any, Any]) -> np.ndarray:
@@ -143,13 +123,7 @@ def _stretched(part: Part, X: np.ndarray, points: np.ndarray, limits: tuple[Any,
     return np.clip(X + delta * (part.threat.epsilon / np.where(sizes > 0, sizes, np.inf))[:, None], *limits)
 
 
-@of_attack(
-    "25_reference",
-    among=lambda context: [part for part in context.parts if part.bounded],
-    otherwise="no attack of this run has an epsilon",
-    direct=True,
-    general=True,
-)
+@of_attack("25_reference", among=BOUNDED, direct=True, general=True)
 def a_reference_breaks_no_more(context: CheckContext, part: Part) -> Check:
     """Random points left standing, attacked by the library's own PGD (or one step) and moved towards other data."""
     from attacks import FGSM, PGD
@@ -185,19 +159,13 @@ def _broken_by_data(context: CheckContext, part: Part, rows: np.ndarray) -> np.n
         nearest = np.argsort(distances, axis=1)[:, :3]
         aims = [theirs[nearest[:, k]] for k in range(nearest.shape[1])]
         aims.append(X[own] + 1e3 * np.sign(theirs.mean(axis=0) - ours.mean(axis=0)))
-        tries = [_projected(part, X[own], aim, context.limits(part, rows[own])) for aim in aims]
+        tries = [part.projected(X[own], aim, context.limits(part, rows[own])) for aim in aims]
         missed = wrong(context, np.concatenate(tries), np.tile(rows[own], len(tries)))
         broken[own] = missed.reshape(len(tries), -1).any(axis=0)
     return broken
 
 
-@of_attack(
-    "26_boundary",
-    among=lambda context: [part for part in context.parts if not part.bounded],
-    otherwise="there is no minimum-norm attack in this run",
-    direct=True,
-    general=True,
-)
+@of_attack("26_boundary", among=UNBOUNDED, direct=True, general=True)
 def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     """Shortened examples of a minimum-norm attack are still correct, and a short search finds none much nearer."""
     rows = context.spread(24, part.found)

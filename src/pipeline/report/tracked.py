@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.tracking.examples import read_examples
-from pipeline.tracking.histories import metric_histories
+from pipeline.tracking.runs import metric_histories
 from pipeline.tracking.store import TrackingStore
 from pipeline.tracking.view import members
 

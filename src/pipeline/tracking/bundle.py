@@ -19,8 +19,7 @@ from filelock import Timeout
 from pipeline.cache.locks import PassingLock
 from pipeline.cache.shared import SharedFiles
 from pipeline.errors import UserError
-from pipeline.tracking.relocation import path_of
-from pipeline.tracking.store import TrackingStore
+from pipeline.tracking.store import TrackingStore, path_of
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Open the tracking store safely, however many jobs start at once."""
+"""Open the tracking store safely, however many jobs start at once, and wherever it was moved to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import tempfile
 import uuid
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,20 +18,23 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import platformdirs
 from filelock import FileLock
 
 from pipeline.errors import UserError
-from pipeline.paths import DATABASE, check_writable, sqlite_address
+from pipeline.paths import DATABASE, check_writable, connect, sqlite_address
 from pipeline.tracking.credentials import PASSWORD, USERNAME, masked, take_credentials
-from pipeline.tracking.relocation import ARTIFACTS, connect, rebase
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 log = logging.getLogger(__name__)
 
+ARTIFACTS = "artifacts"
+# Everything else that may name a file below it.
+_ALSO = (("logged_models", "artifact_location"), ("model_versions", "storage_location"), ("model_versions", "source"))
 _PROBE_SECONDS, _PROBE_LIMIT = (4.0, 8.5), 9.0  # connect and read; all of it
 
 
@@ -274,3 +278,71 @@ def _quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # It logs every database error with a traceback and raises it too; we report it once.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+# -- a store that was moved or copied: MLflow writes absolute places of artifacts into its database --------------------
+def rebase(database: Path, folder: Path) -> int:
+    """Let ``database`` find the artifacts that lie in ``folder/artifacts``; returns how many experiments were moved.
+
+    An experiment whose artifacts are kept anywhere else on purpose is left alone, and so are runs whose files stayed
+    behind.
+    """
+    here = folder.absolute() / ARTIFACTS
+    with closing(connect(database)) as connection:
+        if not connection.execute("select 1 from sqlite_master where name = 'experiments'").fetchone():
+            return 0  # MLflow has not made its tables yet
+        experiments = connection.execute("select experiment_id, artifact_location from experiments").fetchall()
+        moved = [
+            (number, location)
+            for number, location in experiments
+            if _elsewhere(location, here) and _belongs_here(location, here, _runs_of(connection, number))
+        ]
+    if not moved:
+        return 0
+    with closing(sqlite3.connect(database.absolute(), timeout=30)) as connection, connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        for number, location in moved:
+            for run in _runs_of(connection, number):
+                if (here / run).is_dir() or not (path_of(location) / run).is_dir():
+                    _replace(connection, "runs", "artifact_uri", location, here, "run_uuid", run)
+            for table, column in _ALSO:
+                if table in tables:
+                    _replace(connection, table, column, location, here)
+            connection.execute(
+                "update experiments set artifact_location = ? where experiment_id = ?", (here.as_uri(), number)
+            )
+    return len(moved)
+
+
+def _elsewhere(location: str | None, here: Path) -> bool:
+    """Whether it is an artifacts' folder as we make them, but not this one (by another name, perhaps)."""
+    if not location or urlsplit(location).scheme != "file" or path_of(location).name != ARTIFACTS:
+        return False
+    there = path_of(location)
+    return there != here and not (there.exists() and here.exists() and there.samefile(here))
+
+
+def _belongs_here(location: str, here: Path, runs: Iterable[str]) -> bool:
+    there = path_of(location)
+    # Gone: moved. With a database beside it: the original of a copy. Some of the files are here: both, one day.
+    return not there.is_dir() or (there.parent / "mlflow.db").is_file() or any((here / run).is_dir() for run in runs)
+
+
+def _runs_of(connection: sqlite3.Connection, experiment: int) -> list[str]:
+    found = connection.execute("select run_uuid from runs where experiment_id = ?", (experiment,)).fetchall()
+    return [run for (run,) in found]
+
+
+def _replace(
+    connection: sqlite3.Connection, table: str, column: str, old: str, here: Path, key: str = "", value: str = ""
+) -> None:
+    connection.execute(
+        f"update {table} set {column} = ? || substr({column}, ?) where substr({column}, 1, ?) = ?"
+        + (f" and {key} = ?" if key else ""),
+        (here.as_uri(), len(old) + 1, len(old) + 1, f"{old}/", *([value] if key else [])),
+    )
+
+
+def path_of(location: str) -> Path:
+    """The folder that a file: address names."""
+    return Path(unquote(urlsplit(location).path))
