@@ -15,6 +15,8 @@ from statistics import mean, stdev
 from types import SimpleNamespace
 from typing import Any
 
+from pipeline.labels import model_name
+
 DOCS = Path(__file__).parents[1] / "docs"
 STORED = DOCS / "networks.json"
 PAIRS = {
@@ -23,19 +25,10 @@ PAIRS = {
     "cifar10_automobile_truck": "automobile vs truck",
     "cifar10_dog_horse": "dog vs horse",
 }
-NAMES = {
-    "natural_exact": "Natural",
-    "adv_svm_d_exact": "adv-SVM (D)",
-    "adv_svm_c_exact": "adv-SVM (C)",
-    "adv_linear_svm": "adv-linear-SVM",
-    "svc": "SVC",
-    "dnn_natural": "DNN natural",
-    "dnn_standard": "DNN standard",
-    "dnn_mart": "DNN MART",
-    "dnn_vat": "DNN VAT",
-    "dnn_free": "DNN free",
-    "dnn_fgsm_rs": "DNN FGSM-RS",
-}
+MODELS = ("natural_exact", "adv_svm_d_exact", "adv_svm_c_exact", "adv_linear_svm", "svc")
+MODELS += tuple(f"dnn_{way}" for way in ("natural", "standard", "mart", "vat", "free", "fgsm_rs"))
+# With the exact kernel: what every kernel machine of this page has.
+NAMES = {model: model_name(model.removesuffix("_exact")) for model in MODELS}
 
 
 def rate(dataset: str) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import io
 import logging
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -18,7 +16,8 @@ from unittest import mock
 
 import pytest
 
-from pipeline.tracking.store import _create_database as _MADE_BY_MLFLOW
+from pipeline.tracking import store
+from pipeline.tracking.store import empty_database as _empty_database
 from runs import ENVIRONMENT
 from warm_start import warm_python
 
@@ -45,23 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @lru_cache
 def empty_database() -> Path:
-    """A database with MLflow's tables and nothing in them; making one takes seconds, so tests copy this one."""
-    from pipeline.tracking import store
-
-    folder = Path(tempfile.mkdtemp(prefix="advsvm-tables-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """The pipeline's own database of empty tables, made or found once for all tests of a process."""
     with _own_logging():
-        store._quiet()
-        _MADE_BY_MLFLOW(folder / store.DATABASE)
-    return folder / store.DATABASE
+        return _empty_database()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tables_are_copied() -> Iterator[None]:
-    """For stores that tests open in their own process; real processes (``runs.start``) make their tables themselves."""
-    from pipeline.tracking import store
-
-    with mock.patch.object(store, "_create_database", lambda database: shutil.copyfile(empty_database(), database)):
+def _tables_are_made_quietly() -> Iterator[None]:
+    """MLflow's migrations configure the logging of the process that first asks for them: not that of a test."""
+    with mock.patch.object(store, "empty_database", empty_database):
         yield
 
 

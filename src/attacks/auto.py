@@ -14,7 +14,7 @@ from .base import FixedEpsilonAttack
 from .geometry import lowest_in_ball, row_distances, row_norms
 from .min_norm import MinNorm
 from .multiclass import ManyClasses
-from .pgd import Ball, random_starts
+from .pgd import BallAndBox, random_starts
 from .problem import Observer, Problem, Records, RunResult
 from .result import AttackResult
 from .validation import check_count
@@ -92,7 +92,7 @@ class APGD(FixedEpsilonAttack):
         problem, index = lowest.problem, lowest.standing
         if len(index) == 0:
             return
-        ball = Ball(problem, self.norm, index)
+        ball = BallAndBox(problem, self.norm, index)
         points = problem.X[index] if starts is None else ball.project(starts[index])
         at_clean = starts is None
         before = points
@@ -231,7 +231,7 @@ class Square(FixedEpsilonAttack):
             # Half of the length is taken from where it was: nothing is left to spend once the ball is reached.
             share = np.maximum(left, 0.5 * problem.radius) / np.sqrt(len(features))
             delta[:, features] = share[:, None] * signs
-        return Ball(problem, self.norm, index).project((X + delta).astype(X.dtype))
+        return BallAndBox(problem, self.norm, index).project((X + delta).astype(X.dtype))
 
 
 COUNTS = ("queries", "gradient_evaluations")
@@ -387,5 +387,5 @@ class Auto(FixedEpsilonAttack):
         return result
 
     def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
-        by = search.trace.get("broken_by", np.zeros(1, dtype=int))
+        by = search.trace["broken_by"]
         return {"broken_by": {name: int((by == number + 1).sum()) for number, name in enumerate(STAGES)}}

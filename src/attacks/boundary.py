@@ -145,10 +145,8 @@ def approach_from_anchors(
     classes always crosses the boundary.
     """
     reached = 0
-    for sign in (-1, 1):
-        rows = index[problem.signs[index] == sign]
-        if len(rows) == 0 or not problem.anchors.exist(sign):
-            continue
+    for sign, place in problem.by_known_side(index):
+        rows = index[place]
         reached += len(rows)
         ends = problem.anchors.nearest(problem.X[rows], sign, first + count, nearest.depth)
         for k in range(first, ends.shape[1]):
@@ -159,6 +157,22 @@ def approach_from_anchors(
             if hit.any():
                 bisect(problem, nearest, end[hit], rows[hit], queries)
     return reached
+
+
+def crosses_within(
+    problem: Problem, nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
+) -> np.ndarray:
+    """Which rows' way to the point `number` of the other class has crossed the boundary by `reach` (k,); one query."""
+    crossed = np.zeros(len(index), dtype=bool)
+    for sign, place in problem.by_known_side(index):
+        rows = index[place]
+        ends = problem.anchors.nearest(problem.X[rows], sign, number + 1, nearest.depth)
+        if ends.shape[1] > number:
+            way = ends[:, number] - problem.X[rows]
+            share = np.minimum(reach[place] / np.maximum(row_distances(way, nearest.norm), 1e-30), 1.0)
+            points = np.clip(problem.X[rows] + share[:, None].astype(way.dtype) * way, *problem.limits(rows))
+            crossed[place] = problem.margins_at(points, rows) <= -nearest.depth
+    return crossed
 
 
 def walk(

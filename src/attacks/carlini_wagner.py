@@ -198,11 +198,10 @@ class CarliniWagner(MinimumNormAttack):
 
     def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
         trace, attacked = search.trace, max(int((~already).sum()), 1)
-        none = np.zeros(1)
         return {
-            "restarted": int(trace.get("restarted", none).sum()),
-            "confidence_missed": int(trace.get("confidence_missed", none).sum()),
-            "mean_rounds": float(trace.get("rounds", none).sum() / attacked),
+            "restarted": int(trace["restarted"].sum()),
+            "confidence_missed": int(trace["confidence_missed"].sum()),
+            "mean_rounds": float(trace["rounds"].sum() / attacked),
         }
 
 

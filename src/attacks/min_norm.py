@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, walk
+from .boundary import Nearest, approach_from_anchors, crosses_within, walk
 from .geometry import row_distances, row_norms
 from .problem import Problem, Records, RunResult
 from .threat import Threat
@@ -84,7 +84,8 @@ class MinNorm(MinimumNormAttack):
         index = np.flatnonzero((problem.gradient_evaluations < self.gradients) | np.isinf(nearest.distances))
         if np.isfinite(problem.radius):
             index = index[nearest.distances[index] > problem.radius]
-            index = crosses_within(problem, nearest, index, start, FAR * problem.radius)
+            far = np.full(len(index), FAR * problem.radius)
+            index = index[crosses_within(problem, nearest, index, far, start)]
         crossing = Nearest(problem, norm=self.norm)
         approach_from_anchors(problem, crossing, index, 1, BISECTIONS, first=start)
         index = index[np.isfinite(crossing.distances[index])]
@@ -100,26 +101,7 @@ class MinNorm(MinimumNormAttack):
                 nearest.offer(found.points[rows], np.where(np.isfinite(found.distances[rows]), -np.inf, np.inf), rows)
 
     def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
-        gained = search.trace.get("gained", np.zeros(1, dtype=bool))
-        return {"gained_by_starts": float(gained.sum() / max(int((~already).sum()), 1))}
-
-
-def crosses_within(problem: Problem, nearest: Nearest, index: np.ndarray, start: int, reach: float) -> np.ndarray:
-    """Those of the rows whose way to one of the nearest points of the other class has crossed the boundary by then."""
-    crossed = np.zeros(len(index), dtype=bool)
-    for sign in (-1, 1):
-        place = np.flatnonzero(problem.signs[index] == sign)
-        if len(place) == 0 or not problem.anchors.exist(sign):
-            continue
-        rows = index[place]
-        ends = problem.anchors.nearest(problem.X[rows], sign, start + 1, nearest.depth)
-        if ends.shape[1] <= start:
-            continue
-        way = ends[:, start] - problem.X[rows]
-        share = np.minimum(reach / np.maximum(row_distances(way, nearest.norm), 1e-30), 1.0)
-        points = np.clip(problem.X[rows] + share[:, None].astype(way.dtype) * way, *problem.limits(rows))
-        crossed[place] = problem.margins_at(points, rows) <= -nearest.depth
-    return index[crossed]
+        return {"gained_by_starts": float(search.trace["gained"].sum() / max(int((~already).sum()), 1))}
 
 
 def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, sizes: np.ndarray) -> None:

@@ -153,7 +153,7 @@ class Descent:
         """Descend from `starts`, or from the clean points, for every row still standing."""
         problem = self.problem
         index = np.flatnonzero(self.broken_at > self.steps)
-        ball = Ball(problem, self.norm, index)
+        ball = BallAndBox(problem, self.norm, index)
         points = problem.X[index] if starts is None else ball.project(starts[index])
         for step in range(self.steps + 1):
             if len(index) == 0:
@@ -225,14 +225,14 @@ class Descent:
         return RunResult(self.best, trace, self.best_margins)
 
 
-class Ball:
+class BallAndBox:
     """Ball and box around some rows of a problem."""
 
     def __init__(self, problem: Problem, norm: str, index: np.ndarray) -> None:
         self.X, self.radius, self.box = problem.X[index], problem.radius, problem.limits(index)
         self.limits = linf_limits(self.X, self.radius, self.box) if norm == "linf" else None
 
-    def keep(self, rows: np.ndarray) -> Ball:
+    def keep(self, rows: np.ndarray) -> BallAndBox:
         """The same ball around some of the rows."""
         kept = copy(self)
         kept.X, kept.box = self.X[rows], (rows_of(self.box[0], rows), rows_of(self.box[1], rows))
@@ -252,12 +252,11 @@ class Ball:
 
 def step_history(trace: dict[str, np.ndarray], already: np.ndarray, steps: int) -> dict[str, Any]:
     """Accuracy after every step, and the numbers that tell whether the descent worked."""
-    n = len(already)
-    broken_at = np.where(already, 0, trace.get("broken_at", np.zeros(n, dtype=int)))
-    total = float(trace.get("total_gain", np.zeros(n)).sum())
-    last = float(trace.get("last_gain", np.zeros(n)).sum())
+    broken_at = np.where(already, 0, trace["broken_at"])
+    total = float(trace["total_gain"].sum())
+    last = float(trace["last_gain"].sum())
     return {
         "robust_accuracy_by_step": np.array([np.mean(broken_at > step) for step in range(steps + 1)]),
         "last_step_gain": last / total if total > 0 else 0.0,
-        "zero_gradients": int(trace.get("zero_gradients", np.zeros(n, dtype=int)).sum()),
+        "zero_gradients": int(trace["zero_gradients"].sum()),
     }

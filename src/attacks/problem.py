@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +78,13 @@ class Problem:
     def limits(self, index: np.ndarray) -> tuple[Limit, Limit]:
         """Smallest and largest values the features of these rows may take."""
         return rows_of(self.box[0], index), rows_of(self.box[1], index)
+
+    def by_known_side(self, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """(sign, places in `index`) of the rows that a point of the other class is known for."""
+        for sign in (-1, 1):
+            place = np.flatnonzero(self.signs[index] == sign)
+            if len(place) and self.anchors.exist(sign):
+                yield sign, place
 
     def take(self, index: np.ndarray, **changes: Any) -> Problem:
         """Some of the rows as a problem of their own; :meth:`charge` brings its counts back."""
@@ -234,7 +242,8 @@ class Records:
     def __init__(self, n: int) -> None:
         self.queries = np.zeros(n, dtype=np.int64)
         self.gradient_evaluations = np.zeros(n, dtype=np.int64)
-        self.trace: dict[str, np.ndarray] = {}
+        # Where no row was attacked there is nothing of any kind.
+        self.trace: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(n, dtype=np.int64))
 
     def record(self, rows: np.ndarray, problem: Problem, found: RunResult) -> None:
         self.queries[rows] = problem.queries

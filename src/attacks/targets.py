@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -40,19 +40,10 @@ from .multiclass import (
 ROWS_PER_QUERY = 4096
 
 
-@runtime_checkable
-class Target(Protocol):
-    """What an attack needs from a model: numpy in, numpy out."""
-
-    def scores(self, X: np.ndarray) -> np.ndarray:
-        """Decision values, (n,) float64; positive means ``classes_[1]``."""
-
-    def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
-        """Scores at ``x + h e_j`` and at ``x - h e_j`` for every j in `coords`: two (n, q) float64 arrays."""
-
-
 class AdaptedTarget:
-    """A target made of plain functions.
+    """What an attack needs from a model, made of plain functions: numpy in, numpy out.
+
+    A positive score means ``classes_[1]``.
 
     Parameters
     ----------

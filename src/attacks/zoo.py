@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, bisect, walk
+from .boundary import Nearest, approach_from_anchors, bisect, crosses_within, walk
 from .carlini_wagner import ConstantSearch, EarlyAbort
 from .geometry import columns_of, row_norms
 from .problem import Problem, RunResult
@@ -263,15 +263,8 @@ class ZOO(MinimumNormAttack):
         One query tells, of rows that have a point already; walks that went astray end farther than that.
         """
         nearer = np.isinf(nearest.distances[index])
-        for sign in (-1, 1):
-            place = np.flatnonzero(~nearer & (problem.signs[index] == sign))
-            rows = index[place]
-            if len(rows) == 0 or not problem.anchors.exist(sign):
-                continue
-            way = problem.anchors.nearest(problem.X[rows], sign, 1, nearest.depth)[:, 0] - problem.X[rows]
-            share = np.minimum(nearest.distances[rows] / np.maximum(row_norms(way), 1e-30), 1.0)
-            points = problem.X[rows] + share[:, None].astype(way.dtype) * way
-            nearer[place] = problem.margins_at(np.clip(points, *problem.limits(rows)), rows) <= -nearest.depth
+        known = index[~nearer]
+        nearer[~nearer] = crosses_within(problem, nearest, known, nearest.distances[known])
         return nearer
 
     def _tighten(self, problem: Problem, nearest: Nearest, queries: int = 5) -> None:
@@ -281,11 +274,10 @@ class ZOO(MinimumNormAttack):
             bisect(problem, nearest, nearest.points[index], index, queries, first=0.98)
 
     def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
-        none = np.zeros(1, dtype=int)
         return {
-            "restarted": int(search.trace.get("restarted", none).sum()),
-            "out_of_budget": int((search.trace.get("out_of_budget", none)).sum()),
-            "steps": int(search.trace.get("steps", none).max()),
+            "restarted": int(search.trace["restarted"].sum()),
+            "out_of_budget": int(search.trace["out_of_budget"].sum()),
+            "steps": int(search.trace["steps"].max()),
         }
 
 

@@ -248,12 +248,6 @@ class AdvLinearSVM(BinaryClassifier):
             fitted.coef_, fitted.intercept_ = weights[column][None, :], np.array([intercepts[column]])
             return fitted
 
-        def attack(place: int) -> np.ndarray:
-            samples = [how.sample(numbers, fold) for fold in range(how.folds)]
-            return np.array(
-                [how.attacked_share(hold(place, f), dense(rows[s]), labels[s]) for f, s in enumerate(samples)]
-            )
-
         for fold in range(how.folds):
             held_out, some = numbers == fold, how.sample(numbers, fold)
             for place in range(len(settings)):
@@ -261,13 +255,13 @@ class AdvLinearSVM(BinaryClassifier):
                 if robust is not None:
                     robust[place, fold] = how.robust_share(fitted, dense(rows[some]), labels[some])
         how.report(total, total)
-        return FoldScores(settings, accuracy, robust, attack=attack)
+        return FoldScores(settings, accuracy, robust, attack=how.attack_on(hold, rows, labels, numbers))
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
-        meta = self._common_state()
+        meta, curve = self._common_state()
         if self.box is not None:
             meta["params"]["box"] = [np.asarray(edge, dtype=np.float64).tolist() for edge in self.box]
         meta |= {"objective": self.objective_, "dual_gap": self.dual_gap_, "n_iter": self.n_iter_}
@@ -277,16 +271,15 @@ class AdvLinearSVM(BinaryClassifier):
             "stage_weights": self._stage_weights,
             "stage_intercepts": self._stage_intercepts,
         }
-        return meta, arrays | {f"curve.{name}": values for name, values in self.curve_.items()}
+        return meta, arrays | curve
 
     @classmethod
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvLinearSVM":
         """Inverse of `get_state`; scores are equal bit for bit."""
-        model = cls._from_common_state(meta)
+        model = cls._from_common_state(meta, arrays)
         model.objective_, model.dual_gap_, model.n_iter_ = meta["objective"], meta["dual_gap"], meta["n_iter"]
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         model._stage_weights, model._stage_intercepts = arrays["stage_weights"], arrays["stage_intercepts"]
-        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
 
 

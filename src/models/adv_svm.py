@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from models.batches import FreshExamples, RowSource, shuffled_batches
+from models.binary import with_prefix
 from models.column_grid import cross_validate_columns
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import Expansion, KernelSpace
@@ -283,7 +284,8 @@ class AdvSVM(ExpansionClassifier):
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
         space = self.expansion_.space
-        meta = self._common_state() | {
+        meta, curve = self._common_state()
+        meta |= {
             "gamma": self.gamma_,
             "norm": self.norm_,
             "dtype": str(space.dtype).removeprefix("torch."),
@@ -297,7 +299,6 @@ class AdvSVM(ExpansionClassifier):
             "random_state": space.seed,
             "box": None if self.box is None else [np.asarray(side, dtype=np.float64).tolist() for side in self.box],
         }
-        curve = {f"curve.{name}": values for name, values in self.curve_.items()}
         expansion = {f"expansion.{name}": values for name, values in self.expansion_.arrays().items()}
         return meta, {**curve, **expansion}
 
@@ -307,20 +308,15 @@ class AdvSVM(ExpansionClassifier):
         params = dict(meta["params"])
         kernel = params["kernel"] = Kernel.from_dict(params["kernel"])
         settings = params["expansion"] = Expansion.from_dict(params["expansion"])
-        model = cls._from_common_state(meta | {"params": params})
+        model = cls._from_common_state(meta | {"params": params}, arrays)
         model.gamma_, model.norm_ = meta["gamma"], meta["norm"]
         model.diverged_, model.penalty_too_large_ = meta["diverged"], meta["penalty_too_large"]
         model._certificate_quantity = meta["certificate_quantity"]
         space = KernelSpace(
             kernel, (meta["gamma"],), meta["n_features_in"], _DTYPES[meta["dtype"]], params["random_state"]
         )
-        model.expansion_ = settings.restore(space, _with_prefix(arrays, "expansion."))
-        model.curve_ = _with_prefix(arrays, "curve.")
+        model.expansion_ = settings.restore(space, with_prefix(arrays, "expansion."))
         model.n_iter_ = len(model.curve_["iteration"])
         if model.averaging == "tail":
             model.expansion_.average_tail(model.n_iter_ // 2)
         return model
-
-
-def _with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

@@ -73,7 +73,8 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
             raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes_.tolist()}")
         return np.where(y == self.classes_[1], 1.0, -1.0)
 
-    def _common_state(self) -> dict[str, Any]:
+    def _common_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What every model stores: its settings, labels and columns, and as arrays its curve."""
         meta = {
             "params": self.get_params(deep=False),
             "classes": encode_labels(self.classes_),
@@ -81,15 +82,16 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         }
         if hasattr(self, "feature_names_in_"):
             meta["feature_names_in"] = self.feature_names_in_.tolist()
-        return meta
+        return meta, {f"curve.{name}": values for name, values in self.curve_.items()}
 
     @classmethod
-    def _from_common_state(cls, meta: dict[str, Any]) -> Self:
+    def _from_common_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         model = cls(**meta["params"])
         model.classes_ = decode_labels(meta["classes"])
         model.n_features_in_ = meta["n_features_in"]
         if "feature_names_in" in meta:
             model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        model.curve_ = with_prefix(arrays, "curve.")
         return model
 
     def __sklearn_tags__(self) -> Any:
@@ -97,3 +99,8 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = bool(self._sparse)
         return tags
+
+
+def with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

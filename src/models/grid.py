@@ -135,6 +135,15 @@ class CrossValidation:
         """Share of rows that descent inside the ball leaves right."""
         return float(np.mean(self.ball.survivors(X, margins_and_slopes(fitted, y))))
 
+    def attack_on(
+        self, fitted: Callable[[int, int], Any], X: Any, y: np.ndarray, numbers: np.ndarray, used: int | None = None
+    ) -> Callable[[int], np.ndarray]:
+        """What `FoldScores.attack` is, for models that ``fitted(setting, fold)`` gives."""
+        samples = [self.sample(numbers, fold, used) for fold in range(used or self.folds)]
+        return lambda place: np.array(
+            [self.attacked_share(fitted(place, f), dense(X[rows]), y[rows]) for f, rows in enumerate(samples)]
+        )
+
     def report(self, done: int, total: int) -> None:
         """Tell the observer."""
         if self.observer is not None:
@@ -324,12 +333,8 @@ def cross_validate_fits(
     if robust is not None:
         robust[diverged] = 0.0
 
-    def attack(place: int) -> np.ndarray:
-        samples = [how.sample(numbers, fold, len(folds)) for fold in folds]
-        shares = [how.attacked_share(fits[place, f], dense(X[rows]), y[rows]) for f, rows in enumerate(samples)]
-        return np.array(shares) * (not diverged[place])
-
-    return FoldScores(settings, accuracy, robust, diverged, attack)
+    attack = how.attack_on(lambda place, fold: fits[place, fold], X, y, numbers, len(folds))
+    return FoldScores(settings, accuracy, robust, diverged, lambda place: attack(place) * (not diverged[place]))
 
 
 def choose(

@@ -17,7 +17,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from models.linear_problem import DenseRows, FreeRangeProblem, SparseRows, best_intercept
+from models.linear_problem import DenseRows, FreeRangeProblem, SparsePlusLowRank, best_intercept
 
 # Steps between two looks at the duality gaps and the penalties, and after how many the penalties stay as they are
 # (changing them for ever can keep the method from settling).
@@ -91,7 +91,7 @@ def solve_columns(
 class _Shared:
     """What all columns have in common: the moved and centred rows in float32, and their Gram matrix decomposed."""
 
-    rows: DenseRows | SparseRows
+    rows: DenseRows | SparsePlusLowRank
 
     def __init__(self, problem: FreeRangeProblem):
         self.fit_intercept = problem.fit_intercept
@@ -105,7 +105,7 @@ class _Shared:
             U = np.concatenate([self.strength.numpy(), np.ones_like(self.strength.numpy())], axis=1)
             mean = np.asarray(moved.mean(axis=0)).ravel() + float(self.strength.mean()) * centre.numpy()
             self.mean = torch.from_numpy(mean.astype(np.float32)) if self.fit_intercept else torch.zeros(len(mean))
-            self.rows = SparseRows(moved, U, torch.stack([centre, -self.mean], dim=1).numpy())
+            self.rows = SparsePlusLowRank(moved, U, torch.stack([centre, -self.mean], dim=1).numpy())
         else:
             rows = torch.tensor(problem.X, dtype=torch.float32).mul_(1 - self.strength)
             rows.addcmul_(self.strength, centre[None, :])

@@ -123,7 +123,7 @@ class DenseRows:
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class SparsePlusLowRank:
     """A + U Vᵀ: A a CSR matrix of shape (n, d), U of shape (n, r), V of shape (d, r), r small.
 
     Moving rows towards the centre of a box, centring them or appending columns fills every zero, but in few directions

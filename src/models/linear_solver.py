@@ -18,7 +18,7 @@ import torch
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from models.linear_problem import Candidate, DenseRows, FreeRangeProblem, SparseRows
+from models.linear_problem import Candidate, DenseRows, FreeRangeProblem, SparsePlusLowRank
 
 
 class Solution(NamedTuple):
@@ -45,7 +45,6 @@ def solve(
     max_iter: int = 400,
     *,
     first: int = 1000,
-    seed: int = 0,
     callback: Callable[[int, Candidate], None] | None = None,
 ) -> Solution:
     """Minimise to a relative duality gap of `tol`.
@@ -59,8 +58,6 @@ def solve(
         Newton steps in total, over all working sets.
     first : int
         Size of the first working set.
-    seed : int
-        Of the sample that makes the first guess; it affects the time, not the solution.
     callback : callable, optional
         ``callback(step, candidate)`` after every Newton step.
     """
@@ -76,7 +73,7 @@ def solve(
     # With few rows per dimension a sample says nothing about the margin of the others.
     size = n if n <= max(2 * first, 4 * problem.X.shape[1]) else first
     if size < n:
-        guess = _from_sample(problem, size, seed, max_iter, on_step)
+        guess = _from_sample(problem, size, max_iter, on_step)
     else:
         guess = Candidate(np.zeros(problem.X.shape[1]), 0.0, np.inf)
     # Early working sets only sort the rows: no need to solve them better than their rows are guessed.
@@ -102,10 +99,10 @@ def solve(
 
 
 def _from_sample(
-    problem: FreeRangeProblem, size: int, seed: int, max_iter: int, on_step: Callable[[Candidate], None]
+    problem: FreeRangeProblem, size: int, max_iter: int, on_step: Callable[[Candidate], None]
 ) -> Candidate:
     n = len(problem.signs)
-    sample = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+    sample = np.sort(np.random.default_rng(0).choice(n, size, replace=False))
     if len(np.unique(problem.signs[sample])) < 2:
         return Candidate(np.zeros(problem.X.shape[1]), 0.0, np.inf)
     small = replace(problem.restrict(sample), C=problem.C * n / size)
@@ -167,7 +164,7 @@ class _State:
         self.upper = self.lower = (problem.strength @ self.alpha) * self.half / 2
         self.block = self._margin_rows()
 
-    def _margin_rows(self) -> DenseRows | SparseRows:
+    def _margin_rows(self) -> DenseRows | SparsePlusLowRank:
         """y_i times the gradient of margin i in (w, b, θ), shape (n, d + 2): the same for every Newton step."""
         p, d = self.problem, len(self.w)
         if sparse.issparse(p.X):
@@ -175,7 +172,7 @@ class _State:
             U = np.stack([p.strength, np.ones(len(p.signs)), -p.signs * p.strength], axis=1)
             V = np.zeros((d + 2, 3))
             V[:d, 0], V[d, 1], V[d + 1, 2] = p.centre, 1.0, 1.0
-            return SparseRows(A, U, V)
+            return SparsePlusLowRank(A, U, V)
         rows = np.empty((len(p.signs), d + 2))
         np.multiply(p.X, (1 - p.strength)[:, None], out=rows[:, :d])
         rows[:, :d] += np.outer(p.strength, p.centre)

@@ -19,7 +19,6 @@ def algorithm1(
     penalty: float,
     diminishing: bool = False,
     proximal: bool = False,
-    skip: np.ndarray | None = None,
 ) -> np.ndarray:
     """Coefficients a of every iterate f_t = Σ_i a_i k(x_i, ·), shape (T, n).
 
@@ -34,8 +33,6 @@ def algorithm1(
         C, γ and ε' = sqrt(2g(0) - 2g(ε)).
     diminishing, proximal : bool
         γ_i = step / i instead of step; the proximal form of the ε' term instead of the paper's.
-    skip : bool array of shape (n,), optional
-        Rows that teach nothing: a held-out fold.
     """
     a = np.zeros(len(K))
     iterates = []
@@ -44,7 +41,7 @@ def algorithm1(
         norm = np.sqrt(max(a @ K @ a, 0.0))
         term, violators = np.zeros(len(K)), 0
         for b in batch:
-            if 1 - y[b] * (K[b] @ a) + penalty * norm > 0 and not (skip is not None and skip[b]):
+            if 1 - y[b] * (K[b] @ a) + penalty * norm > 0:
                 term[b] += gamma * C * y[b]
                 violators += 1
         shrinkage = gamma * penalty * C * violators

@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import _fit_context, clone
 from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from models.distances import dense, pair_distances, row_norms, squared_distances, to_tensor
+from models.distances import dense, pair_distances
 from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
 from models.fitted import FittedClassifier, float64_rows
@@ -219,45 +218,33 @@ class KernelSVC(ExpansionClassifier):
                         robust[row, fold] = how.robust_share(hold(row, fold), dense(rows[some]), labels[some])
                     how.report((place * how.folds + fold) * len(Cs) + row % len(Cs) + 1, accuracy.size)
 
-        def attack(row: int) -> np.ndarray:
-            samples = [how.sample(numbers, fold) for fold in range(how.folds)]
-            return np.array(
-                [how.attacked_share(hold(row, f), dense(rows[s]), labels[s]) for f, s in enumerate(samples)]
-            )
-
-        return FoldScores(settings, accuracy, robust, attack=attack)
+        return FoldScores(settings, accuracy, robust, attack=how.attack_on(hold, rows, labels, numbers))
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
-        meta = self._common_state()
+        meta, curve = self._common_state()
         meta |= {"gamma": self.gamma_, "intercept": self.intercept_, "n_iter": self.n_iter_}
         arrays = self.expansion_.arrays()
-        kept = {"vectors": arrays["rows"], "coefficients": arrays["coefficients"]}
-        return meta, kept | {f"curve.{name}": values for name, values in self.curve_.items()}
+        return meta, {"vectors": arrays["rows"], "coefficients": arrays["coefficients"]} | curve
 
     @classmethod
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "KernelSVC":
         """Inverse of `get_state`; scores are equal bit for bit."""
-        model = cls._from_common_state(meta)
+        model = cls._from_common_state(meta, arrays)
         model.gamma_, model.n_iter_ = meta["gamma"], meta["n_iter"]
         vectors = arrays["vectors"]
         model._hold(vectors, arrays["coefficients"], meta["intercept"], vectors.dtype == np.float64)
-        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
 
 
 def _kernel_matrix(X: Any, gamma: float) -> np.ndarray:
-    if sparse.issparse(X):
-        parts = [pair_distances(X[start : start + 1024], X) for start in range(0, X.shape[0], 1024)]
-        return np.concatenate([RBF().from_squared_distance_(part, gamma).numpy() for part in parts])
-    rows = to_tensor(X, torch.float64)
-    norms = row_norms(rows)
-    gram = np.empty((len(rows), len(rows)))
-    for start in range(0, len(rows), 1024):
+    rows = X.astype(np.float64)
+    gram = np.empty((X.shape[0], X.shape[0]))
+    for start in range(0, len(gram), 1024):
         part = slice(start, start + 1024)
-        gram[part] = RBF().from_squared_distance_(squared_distances(rows[part], rows, norms[part], norms), gamma)
+        gram[part] = RBF().from_squared_distance_(pair_distances(rows[part], rows), gamma)
     return gram
 
 

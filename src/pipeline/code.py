@@ -1,6 +1,6 @@
-"""Code read as text: what a module can reach by its imports, a digest of that, and the arguments of a constructor.
+"""Code read as text: what a module can reach by its imports, and a digest of that.
 
-Nothing is imported here: the key of a stage and the settings of a model are known without waiting for torch.
+Nothing is imported here: the key of a stage is known without waiting for torch.
 """
 
 from __future__ import annotations
@@ -8,18 +8,16 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import operator
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
@@ -116,136 +114,9 @@ class Sources:
             modules = self.reach(*targets)
             libraries = {library for module in modules.values() for library in module.libraries(self)}
             digests = {name: module.facts.digest for name, module in modules.items()}
-            _KNOWN.keep()
+            _known().keep()
             self._versions[targets] = digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
         return self._versions[targets]
-
-    def arguments(self, target: str) -> dict[str, Argument] | None:
-        """Arguments of a class's constructor in their order; None when it is not a class of this project or user.
-
-        Types and limits are those of its annotations and of scikit-learn's ``_parameter_constraints``. A constructor
-        that takes whatever it is given (``**settings``) has no such list either.
-        """
-        found = self._declared(target)
-        return None if found is None or _ANYTHING in found else found
-
-    def _declared(self, target: str) -> dict[str, Argument] | None:
-        try:
-            module, name = self.locate(target)
-        except ModuleNotFoundError:
-            return None
-        kind = next((n for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
-        if kind is None:
-            origin = module.binding(name)
-            return self._declared(origin) if origin else None
-        found: dict[str, Argument] = {}
-        for base in reversed(kind.bases):
-            found |= (self._declared(f"{module.name}.{base.id}") if isinstance(base, ast.Name) else None) or {}
-        own = next((n for n in kind.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-        if own is not None:
-            found = _of_function(own)
-        found |= _fields(kind)
-        for argument, rule in _constraints(kind).items():
-            if argument in found:
-                found[argument] = replace(found[argument], **rule)
-        return found
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An argument of a constructor as its text declares it."""
-
-    default: Any = None
-    required: bool = False
-    kind: type | None = None  # int, float, bool, str; None for anything
-    optional: bool = True
-    limits: dict[str, Any] = field(default_factory=dict)  # gt, ge, lt, le, choices, words
-
-
-_ANYTHING = "**"
-
-
-def _of_function(function: ast.FunctionDef) -> dict[str, Argument]:
-    rules = function.args
-    positional = rules.args[1:]
-    defaults = [None] * (len(positional) - len(rules.defaults)) + list(rules.defaults)
-    pairs = [*zip(positional, defaults), *zip(rules.kwonlyargs, rules.kw_defaults)]
-    found = {arg.arg: _argument(arg.annotation, default) for arg, default in pairs}
-    return found | ({_ANYTHING: Argument()} if rules.kwarg is not None else {})
-
-
-def _fields(kind: ast.ClassDef) -> dict[str, Argument]:
-    """Fields of a dataclass."""
-    if not any("dataclass" in ast.unparse(decorator) for decorator in kind.decorator_list):
-        return {}
-    return {
-        node.target.id: _argument(node.annotation, node.value)
-        for node in kind.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-        if "ClassVar" not in ast.unparse(node.annotation)
-    }
-
-
-_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
-
-
-def _argument(annotation: ast.expr | None, default: ast.expr | None) -> Argument:
-    words = [] if annotation is None else ast.unparse(annotation).strip("'\"").split(" | ")
-    kind = _KINDS.get(words[0]) if words and set(words) <= {words[0], "None"} else None
-    value = None if default is None else _value(default)
-    return Argument(value, default is None, kind, kind is None or "None" in words)
-
-
-_ARITHMETIC = {ast.Div: operator.truediv, ast.Mult: operator.mul, ast.Pow: operator.pow, ast.Sub: operator.sub}
-
-
-def _value(node: ast.expr) -> Any:
-    """A default as it stands in the source: literals, and arithmetic of two of them such as 8 / 255."""
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_value(node.left), _value(node.right))
-    try:
-        return ast.literal_eval(node)
-    except ValueError as error:
-        raise ValueError(f"{ast.unparse(node)} is not a plain value") from error
-
-
-def _constraints(kind: ast.ClassDef) -> dict[str, dict[str, Any]]:
-    """Type and limits of every argument in ``_parameter_constraints``."""
-    for node in kind.body:
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Dict):
-            continue
-        if isinstance(node.target, ast.Name) and node.target.id == "_parameter_constraints":
-            pairs = zip(node.value.keys, node.value.values)
-            return {
-                str(key.value): _rule(value.elts)
-                for key, value in pairs
-                if isinstance(key, ast.Constant) and isinstance(value, ast.List)
-            }
-    return {}
-
-
-def _rule(options: list[ast.expr]) -> dict[str, Any]:
-    optional = any(isinstance(option, ast.Constant) and option.value is None for option in options)
-    calls = [option for option in options if not (isinstance(option, ast.Constant) and option.value is None)]
-    if len(calls) == 2 and isinstance(calls[1], ast.Call) and ast.unparse(calls[1].func) == "StrOptions":
-        # A number or one of a few words, such as "auto".
-        number, words = _rule(calls[:1]), _rule(calls[1:])
-        if number and words:
-            limits = {**number["limits"], "words": words["limits"]["choices"]}
-            return {"kind": None, "optional": optional, "limits": limits}
-    if len(calls) != 1 or not isinstance(calls[0], ast.Call):
-        return {"kind": bool, "optional": optional} if [ast.unparse(c) for c in calls] == ["'boolean'"] else {}
-    name, arguments = ast.unparse(calls[0].func), calls[0].args
-    if name == "StrOptions" and isinstance(arguments[0], ast.Set):
-        choices = sorted(ast.literal_eval(arguments[0]))
-        return {"kind": str, "optional": optional, "limits": {"choices": choices}}
-    if name != "Interval":
-        return {}
-    closed = next(ast.literal_eval(k.value) for k in calls[0].keywords if k.arg == "closed")
-    low, high = _value(arguments[1]), _value(arguments[2])
-    limits = {} if low is None else {"ge" if closed in ("left", "both") else "gt": low}
-    limits |= {} if high is None else {"le" if closed in ("right", "both") else "lt": high}
-    return {"kind": int if ast.unparse(arguments[0]) == "Integral" else float, "optional": optional, "limits": limits}
 
 
 @dataclass(frozen=True)
@@ -264,48 +135,35 @@ class Facts:
     """Names that are made in the file itself."""
 
 
-class _KnownFacts:
-    """Facts by the content of a file, in memory and in the user's cache folder: parsing all files takes a second."""
-
-    @cached_property
-    def _file(self) -> Path:
-        reader = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-        version = ".".join(map(str, sys.version_info[:3]))
-        return Path(platformdirs.user_cache_dir("advsvm")) / f"code-{version}-{reader}.json"
-
-    @cached_property
-    def _facts(self) -> dict[str, Facts]:
-        try:
-            return {content: Facts(**known) for content, known in json.loads(self._file.read_text()).items()}
-        except (OSError, ValueError, TypeError, AttributeError):
-            return {}  # none yet, or not ours: parsed anew
+class _KnownFacts(dict[str, Facts]):
+    """Facts by the content of a file, kept in the user's cache folder: parsing all files takes a second."""
 
     def __init__(self) -> None:
-        self._used: set[str] = set()
-        self._grown = False
-
-    def get(self, content: str) -> Facts | None:
-        self._used.add(content)
-        return self._facts.get(content)
-
-    def add(self, content: str, known: Facts) -> None:
-        self._facts[content], self._grown = known, True
+        super().__init__()
+        reader = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+        version = ".".join(map(str, sys.version_info[:3]))
+        self.file = Path(platformdirs.user_cache_dir("advsvm")) / f"code-{version}-{reader}.json"
+        with suppress(OSError, ValueError, TypeError, AttributeError):  # none yet, or not ours: parsed anew
+            self.update({content: Facts(**known) for content, known in json.loads(self.file.read_text()).items()})
+        self.stored = len(self)
 
     def keep(self) -> None:
         """Write down what is new; a folder that cannot be written costs the next command a second, nothing else."""
-        if not self._grown:
+        if len(self) == self.stored:
             return
-        self._grown = False
+        self.stored = len(self)
         with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._file.with_suffix(f".{os.getpid()}")
-            # Of a file that was edited a thousand times the last content is enough.
-            kept = self._facts if len(self._facts) < 1000 else {content: self._facts[content] for content in self._used}
-            temporary.write_text(json.dumps({content: asdict(known) for content, known in kept.items()}))
-            temporary.replace(self._file)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.file.with_suffix(f".{os.getpid()}")
+            # Of a file that was edited a thousand times the last contents are enough.
+            latest = list(self.items())[-1000:]
+            temporary.write_text(json.dumps({content: asdict(known) for content, known in latest}))
+            temporary.replace(self.file)
 
 
-_KNOWN = _KnownFacts()
+@cache
+def _known() -> _KnownFacts:
+    return _KnownFacts()
 
 
 @dataclass(frozen=True)
@@ -336,17 +194,15 @@ class Module:
         stub = self.file.with_suffix(".pyi") if self.is_package else None
         declared = stub.read_bytes() if stub is not None and stub.is_file() else b""
         content = hashlib.sha256(b"\0".join((self.name.encode(), self.file.read_bytes(), declared))).hexdigest()
-        known = _KNOWN.get(content)
-        if known is None:
-            known = Facts(
+        if content not in _known():
+            _known()[content] = Facts(
                 hashlib.sha256(ast.dump(self.tree).encode()).hexdigest(),
                 self._imports(),
                 self._imports_by_name(),
                 self._passes_on(declared) if self.is_package else {},
                 self._defines(),
             )
-            _KNOWN.add(content, known)
-        return known
+        return _known()[content]
 
     def _passes_on(self, declared: bytes) -> dict[str, str]:
         # What is imported for type checkers alone counts, and what a stub says: that is how a package declares what it

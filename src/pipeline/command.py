@@ -112,10 +112,10 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-def tracking_settings(folder: str = "mlruns") -> dict[str, Setting]:
+def tracking_settings() -> dict[str, Setting]:
     """Where the tracked runs are, as for ``pipeline.run``."""
     return {
         "tracking.uri": Setting("an MLflow server, http://…"),
-        "tracking.folder": Setting("the local tracking folder", folder),
+        "tracking.folder": Setting("the local tracking folder", "mlruns"),
         "tracking.experiment": Setting("the MLflow experiment", "advsvm"),
     }

@@ -303,11 +303,11 @@ def _checked_data(cfg: DictConfig, planned: str) -> Dataset:
 def _check_supported(cfg: DictConfig, data: Any) -> None:
     """Refuse what a dataset can say and the stages do not heed, before a run exists."""
     from pipeline.stages.build import build_attack, build_model
-    from pipeline.stages.protocol import check_model
+    from pipeline.stages.protocol import check_protocol
 
     build_attack(cfg, data)
     if not fitted.is_fitted(cfg):
-        check_model(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
+        check_protocol(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
 
 
 def _hydra() -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import sys
+from collections.abc import Callable
 
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -30,29 +31,18 @@ def _words(error: BaseException) -> str:
         return "the configuration refers to itself without end"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    text = str(error).strip()
-    cause = str(error.__cause__ or "").strip()
-    for rule in (
-        _no_choice,
-        _unknown_choice,
-        _unknown_group,
-        _unknown_key,
-        _wrong_type,
-        _bad_syntax,
-        _unmergeable,
-        _unfit_file,
-        _no_reference,
-    ):
-        line = rule(text, cause)
-        if line:
-            return line
+    text, cause = str(error).strip(), str(error.__cause__ or "").strip()
+    for pattern, line in _RULES:
+        match = re.search(pattern, text) or re.search(pattern, cause)
+        if match:
+            return line(match, text, cause)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not understood; put quotes around the value, key='…'"
     words = " ".join(text.split())
     # What Hydra and our models (ValueError) say is about a setting or the data; the name of any other exception helps
     # to find where it came from.
     worded = isinstance(error, (HydraException, OmegaConfBaseException, ValueError))
-    return words if words and worded else _named(error, words)
+    return words if words and worded else f"{type(error).__name__}: {words}".removesuffix(": ")
 
 
 def _not_yaml(error: YAMLError) -> str:
@@ -62,72 +52,63 @@ def _not_yaml(error: YAMLError) -> str:
     return f"{getattr(error, 'name', 'a configuration file')}: not YAML ({getattr(error, 'reason', error)})"
 
 
-def _named(error: BaseException, words: str) -> str:
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+def _where(text: str, cause: str, otherwise: str) -> str:
+    """The setting that OmegaConf names somewhere in its messages."""
+    path = re.search(r"full_key: (\S+)", f"{text}\n{cause}")
+    return path[1] if path else otherwise
 
 
-def _no_choice(text: str, cause: str) -> str | None:
-    if "Config group override must be a string or a list" not in text:
-        return None
+def _no_choice(match: re.Match[str], text: str, cause: str) -> str:
     given = next((a for a in sys.argv[1:] if a.endswith("=null")), "a group")
     return f"{given}: choose one (attack=none attacks nothing); python -m pipeline.run --help lists them"
 
 
-def _unknown_choice(text: str, cause: str) -> str | None:
-    match = re.search(
-        r"Could not find '([\w/]+)/([^'/]+)'\s*Available options in '[\w/]+':\s*(.*?)(?:\n\n|\Z|Config search)",
-        text,
-        re.S,
-    )
-    if match is None:
-        return None
+def _unknown_choice(match: re.Match[str], text: str, cause: str) -> str:
     group, choice, options = match[1], match[2], match[3].split()
     return f"{group}={choice}: no such choice; there are {', '.join(options)}{did_you_mean(choice, options)}"
 
 
-def _unknown_group(text: str, cause: str) -> str | None:
-    match = re.search(r"Could not override '([^']+)'.\s*No match in the defaults list", text)
-    return f"{match[1]}: no such group; python -m pipeline.run --help lists them" if match else None
-
-
-def _unfit_file(text: str, cause: str) -> str | None:
-    match = re.match(r"In '([^']+)': \w+ raised while composing config:\s*(.*?)(?:\s+full_key:|\Z)", text, re.S)
-    return f"{match[1]}: {match[2]}" if match else None
-
-
-def _no_reference(text: str, cause: str) -> str | None:
-    match = re.search(r"Interpolation key '([^']+)' not found\s+full_key: (\S+)", text)
-    return f"{match[2]}: ${{{match[1]}}} names no setting" if match else None
-
-
-def _unknown_key(text: str, cause: str) -> str | None:
-    match = re.search(r"Key '([^']+)' (?:is not in struct|not in '(\w+)')", text + "\n" + cause)
-    if match is None:
-        return None
-    path = re.search(r"full_key: (\S+)", text + "\n" + cause)
-    name = path[1] if path else match[1]
+def _unknown_key(match: re.Match[str], text: str, cause: str) -> str:
+    name = _where(text, cause, match[1])
     known = [f.name for f in dataclasses.fields(Config)]
     return f"{name}: no such setting{did_you_mean(name, known)}; python -m pipeline.run --cfg job lists them"
 
 
-def _wrong_type(text: str, cause: str) -> str | None:
-    both = f"{text}\n{cause}"
-    path = re.search(r"full_key: (\S+)", both)
-    match = re.search(
-        r"(Value '.*' of type '\w+' could not be converted to (\w+)|.*is not a subclass of.*|Invalid type assigned.*)",
-        both,
-    )
-    if match is None:
-        return None
-    where = path[1] if path else (re.search(r"override '([^'=]+)", both) or [None, "a setting"])[1]
-    return f"{where}: {match[1].splitlines()[0]}"
+def _wrong_type(match: re.Match[str], text: str, cause: str) -> str:
+    said = re.search(r"override '([^'=]+)", f"{text}\n{cause}")
+    return f"{_where(text, cause, said[1] if said else 'a setting')}: {match[0].splitlines()[0]}"
 
 
-def _bad_syntax(text: str, cause: str) -> str | None:
-    match = re.search(r"Error parsing override '([^']*)'", text)
-    return f"'{match[1]}' is not of the form key=value" if match else None
-
-
-def _unmergeable(text: str, cause: str) -> str | None:
-    match = re.search(r"Error merging override (\S+)", text)
-    return f"{match[1]}: {cause.splitlines()[0] if cause else 'not a value this setting takes'}" if match else None
+# What Hydra and OmegaConf say, or the exception they were raised from, and what that means; the first that fits.
+_RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], str]], ...] = (
+    (r"Config group override must be a string or a list", _no_choice),
+    (
+        r"(?s)Could not find '([\w/]+)/([^'/]+)'\s*Available options in '[\w/]+':\s*(.*?)(?:\n\n|\Z|Config search)",
+        _unknown_choice,
+    ),
+    (
+        r"Could not override '([^']+)'.\s*No match in the defaults list",
+        lambda match, *_: f"{match[1]}: no such group; python -m pipeline.run --help lists them",
+    ),
+    (r"Key '([^']+)' (?:is not in struct|not in '(\w+)')", _unknown_key),
+    (
+        r"Value '.*' of type '\w+' could not be converted to \w+|.*is not a subclass of.*|Invalid type assigned.*",
+        _wrong_type,
+    ),
+    (
+        r"Error parsing override '([^']*)'",
+        lambda match, *_: f"'{match[1]}' is not of the form key=value",
+    ),
+    (
+        r"Error merging override (\S+)",
+        lambda match, text, cause: f"{match[1]}: {(cause or 'not a value this setting takes').splitlines()[0]}",
+    ),
+    (
+        r"(?s)\AIn '([^']+)': \w+ raised while composing config:\s*(.*?)(?:\s+full_key:|\Z)",
+        lambda match, *_: f"{match[1]}: {match[2]}",
+    ),
+    (
+        r"Interpolation key '([^']+)' not found\s+full_key: (\S+)",
+        lambda match, *_: f"{match[2]}: ${{{match[1]}}} names no setting",
+    ),
+)

@@ -110,23 +110,17 @@ def watch(label: str) -> Iterator[Observer]:
 
 
 def _bar(label: str) -> Iterator[Observer]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as bars
 
     columns = (
-        TextColumn("  {task.description}"),
-        BarColumn(30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        bars.TextColumn("  {task.description}"),
+        bars.BarColumn(30),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[values]}"),
     )
-    with Progress(*columns, TextColumn("{task.fields[values]}"), console=console(), transient=True) as progress:
+    with bars.Progress(*columns, console=console(), transient=True) as progress:
         task = progress.add_task(_job + label, total=None, values="")
 
         def observer(event: str, step: int, total: int, **values: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, OmegaConf, StringNode
 
-from pipeline.code import SOURCES
+from pipeline.arguments import arguments_of
 from pipeline.errors import UserError
 
 
@@ -158,7 +158,7 @@ def constructor(target: str) -> DictConfig:
 
     A new one needs no schema: its YAML begins with ``defaults: [/constructor/my_module.MyAttack@_here_, _self_]``.
     """
-    arguments = SOURCES.arguments(target)
+    arguments = arguments_of(target)
     if arguments is None:
         raise UserError(f"{target}: no such class in this project or in a module of yours that Python finds")
     settings = OmegaConf.create({"_target_": target})

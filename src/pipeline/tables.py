@@ -32,10 +32,10 @@ class Stat:
             return None
         return cls(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
 
-    def percent(self, digits: int = 2) -> str:
+    def percent(self) -> str:
         """``98.47 ± 0.12`` in percent; without the deviation when there is one seed."""
-        spread = f" ± {100 * self.std:.{digits}f}" if self.n > 1 else ""
-        return f"{100 * self.mean:.{digits}f}{spread}"
+        spread = f" ± {100 * self.std:.2f}" if self.n > 1 else ""
+        return f"{100 * self.mean:.2f}{spread}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.code import SOURCES
+from pipeline.arguments import arguments_of
 from pipeline.errors import UserError
 
 KNOWN = ("models", "attacks", "sklearn", "pipeline")
@@ -190,7 +190,7 @@ def _ours(target: str, roots: tuple[str, ...]) -> bool:
     """Defined in a known package: ``models.persistence.os.system`` is reached through one, but not its own."""
     if not any(f"{target}.".startswith(f"{root}.") for root in roots):
         return False
-    if SOURCES.arguments(target) is not None:
+    if arguments_of(target) is not None:
         return True
     from hydra.utils import get_object
 

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline import fitted, identity
-from pipeline.code import SOURCES
+from pipeline.arguments import arguments_of
 from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import check_writable
@@ -106,7 +106,7 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     schema = OmegaConf.get_type(node)
     if dataclasses.is_dataclass(schema):
         return {f.name: dict(f.metadata) for f in dataclasses.fields(schema)}
-    arguments = SOURCES.arguments(str(node._target_)) if "_target_" in node else None
+    arguments = arguments_of(str(node._target_)) if "_target_" in node else None
     if arguments is None:
         return {}
     known = LABELS if path.startswith("attack.") else ("name",)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from pipeline.checks import run_checks
-from pipeline.checks.registry import Registered, all_checks, run_check
+from pipeline.checks.registry import RegisteredCheck, all_checks, run_check
 
 FULL = {"06_more_effort", "07_epsilon_monotone", "09_unbounded", "18_refit", "22_positive_control"}
 
@@ -87,7 +87,7 @@ def test_an_exception_in_a_check_is_a_failure_not_a_crash(make):
     def stop(context):
         raise RuntimeError("no such row")
 
-    check = run_check(Registered("99_stop", "cheap", stop), make())
+    check = run_check(RegisteredCheck("99_stop", "cheap", stop), make())
     assert check.status == "fail"
     assert "no such row" in check.message
     assert "RuntimeError" in check.evidence["exception"]

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cache import entry
 from pipeline.checks import Check, check_model, run_checks
-from pipeline.checks.registry import Registered, all_checks, failed, passed, run_check, skipped
+from pipeline.checks.registry import RegisteredCheck, all_checks, failed, passed, run_check, skipped
 from pipeline.stages.certify import Certified, Certify
 
 OF_THE_MODEL = {"01", "02", "13", "16", "19", "20", "21", "28"}
@@ -40,7 +40,7 @@ def test_what_was_asked_of_the_model_is_not_asked_again(make):
     ],
 )
 def test_the_graver_answer_counts(make, of_model, of_run, expected):
-    check = run_check(Registered("99_both", "cheap", lambda _: of_model, lambda _: of_run), make())
+    check = run_check(RegisteredCheck("99_both", "cheap", lambda _: of_model, lambda _: of_run), make())
     assert (check.status, check.message) == expected
 
 
@@ -74,7 +74,7 @@ def test_the_traces_of_both_questions_are_kept(make):
 
         return question
 
-    check = run_check(Registered("99_both", "cheap", stop("first"), stop("second")), make())
+    check = run_check(RegisteredCheck("99_both", "cheap", stop("first"), stop("second")), make())
     assert check.status == "fail"
     assert "first" in check.evidence["exception"]
     assert "second" in check.evidence["exception"]

@@ -12,7 +12,7 @@ from attacks import PGD
 from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
 from models.networks.architecture import FirstConvolution, Standardise, build_network, interval_margins
-from models.networks.classifier import Descent
+from models.networks.classifier import OneCycleDescent
 from models.networks.training import Neighbourhood
 from models.threat_ball import Ball
 from models.training import DivergenceWarning
@@ -200,7 +200,7 @@ def test_a_descent_is_torchs_own():
         torch.manual_seed(0)
         layer = torch.nn.Linear(4, 4)
         if own:
-            descent = Descent(layer.parameters(), 0.3, 5e-4, total)
+            descent = OneCycleDescent(layer.parameters(), 0.3, 5e-4, total)
         else:
             optimiser = torch.optim.SGD(layer.parameters(), lr=0.3, momentum=0.9, nesterov=True, weight_decay=5e-4)
             schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -17,7 +17,7 @@ from models import AdvLinearSVM, AdvSVM, FixedFeatures, KernelSVC, OneVsRest, ce
 from models import grid as grid_module
 from models import svc as svc_module
 from models.distances import pair_distances
-from models.linear_problem import DenseRows, SparseRows
+from models.linear_problem import DenseRows, SparsePlusLowRank
 from models.svc import SklearnModel, VotingSVC
 
 
@@ -74,7 +74,7 @@ def test_products_with_sparse_rows_plus_a_low_rank_are_those_of_the_dense_matrix
     rng = np.random.default_rng(1)
     A = sparse.random(30, 7, density=0.3, random_state=rng, format="csr")
     U, V = rng.normal(size=(30, 2)), rng.normal(size=(7, 2))
-    thin, thick = SparseRows(A, U, V), DenseRows(torch.from_numpy(A.toarray() + U @ V.T))
+    thin, thick = SparsePlusLowRank(A, U, V), DenseRows(torch.from_numpy(A.toarray() + U @ V.T))
     W, M = torch.from_numpy(rng.normal(size=(7, 3))), torch.from_numpy(rng.normal(size=(30, 3)))
     weights = torch.from_numpy(rng.random(30)) if weighted else None
     torch.testing.assert_close(thin.times(W), thick.times(W))

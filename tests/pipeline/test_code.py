@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
+from pipeline.arguments import arguments_of
 from pipeline.code import SOURCES, Sources
 
 ROOT = Path(pipeline.__file__).resolve().parent.parent
@@ -152,12 +153,12 @@ def test_library_versions_are_part_of_it():
 
 
 def test_a_constructors_arguments_are_read_from_its_text():
-    found = SOURCES.arguments("attacks.PGD")
+    found = arguments_of("attacks.PGD")
     assert found is not None
     assert found["epsilon"].default == pytest.approx(8 / 255)
     assert found["chunk_size"].default == 512  # of a base class
     assert "name" not in found  # a class variable
-    assert SOURCES.arguments("sklearn.svm.SVC") is None
+    assert arguments_of("sklearn.svm.SVC") is None
 
 
 def test_a_constructor_that_takes_anything_declares_nothing(tmp_path):
@@ -166,6 +167,6 @@ def test_a_constructor_that_takes_anything_declares_nothing(tmp_path):
         "    def __init__(self, size: int = 3): ...\n"
     )
     sources = Sources([str(tmp_path)])
-    assert sources.arguments("loose.Loose") is None
-    assert sources.arguments("loose.Child") is None
-    assert list(sources.arguments("loose.Strict")) == ["size"]
+    assert arguments_of("loose.Loose", sources) is None
+    assert arguments_of("loose.Child", sources) is None
+    assert list(arguments_of("loose.Strict", sources)) == ["size"]

@@ -11,7 +11,7 @@ from models import KernelSVC
 from models.svc import SklearnModel
 from pipeline.data import load_dataset
 from pipeline.errors import UserError
-from pipeline.stages.protocol import check_model, fit_options
+from pipeline.stages.protocol import check_protocol, fit_options
 
 
 class Centroids(BaseEstimator):
@@ -97,7 +97,7 @@ def digits():
 
 @pytest.mark.parametrize("model", [Centroids(), Whole(), KernelSVC(), SklearnModel(SVC())])
 def test_what_keeps_to_the_protocol_passes(digits, model):
-    check_model(model, digits, "mine")
+    check_protocol(model, digits, "mine")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_keeps_to_the_protocol_passes(digits, model):
 )  # fmt: skip
 def test_all_that_is_wrong_is_said_in_one_line(digits, model, said):
     with pytest.raises(UserError, match=r"^model=mine: ") as refused:
-        check_model(model, digits, "mine")
+        check_protocol(model, digits, "mine")
     message = str(refused.value)
     assert "\n" not in message
     assert [part for part in said if part not in message] == []

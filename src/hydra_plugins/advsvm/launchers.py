@@ -84,20 +84,28 @@ class _PatientSubmitit(BaseSubmititLauncher):
     def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit all jobs, wait for all of them; Ctrl-C cancels those that still run."""
         self._check()
-        assert self.config is not None
-        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
-        numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
-        calls = [
-            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
-            for number, overrides in zip(numbers, job_overrides)
-        ]
-        jobs: dict[int, Any] = {}
+        self._folder()
+        calls, jobs = self._calls(job_overrides, initial_job_idx), dict[int, Any]()
         try:
-            return self._wait(jobs, self._submit(self._executor(), calls, jobs), numbers)
+            return self._wait(jobs, self._submit(self._executor(), calls, jobs), [call[2] for call in calls])
         except BaseException:
             winding_up()
             self._cancel([job for job in dict.fromkeys(jobs.values()) if not job.done()])
             raise
+
+    def _folder(self) -> Path:
+        """The sweep's folder, made if needed."""
+        assert self.config is not None
+        folder = Path(str(self.config.hydra.sweep.dir)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _calls(self, job_overrides: Jobs, first: int) -> list[tuple]:
+        """What every job is called with; the third part is its number."""
+        return [
+            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
+            for number, overrides in enumerate(job_overrides, start=first)
+        ]
 
     def _check(self) -> None:
         """Raise when there is nothing to submit to."""
@@ -135,7 +143,7 @@ class _PatientSubmitit(BaseSubmititLauncher):
     def _submit(self, executor: Any, calls: list[tuple], jobs: dict[int, Any]) -> Callable[[], bool]:
         """Submit what may run now into ``jobs``; the function returned submits more and says whether all are."""
 
-    def _wait(self, jobs: dict[int, Any], submit: Callable[[], bool], numbers: range) -> list[JobReturn]:
+    def _wait(self, jobs: dict[int, Any], submit: Callable[[], bool], numbers: list[int]) -> list[JobReturn]:
         returns: dict[int, JobReturn] = {}
         asked = time.monotonic()
         while not submit() or len(returns) < len(numbers):
@@ -196,14 +204,7 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
 
     def _leave(self, job_overrides: Jobs, note: Path) -> None:
         """Submit, and write down where the jobs are."""
-        assert self.config is not None
-        folder = Path(str(self.config.hydra.sweep.dir)).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        calls = [
-            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
-            for number, overrides in enumerate(job_overrides)
-        ]
-        jobs: dict[int, Any] = {}
+        folder, calls, jobs = self._folder(), self._calls(job_overrides, 0), dict[int, Any]()
         executor = self._executor()
         self._submit(executor, calls, jobs)
         ids = [jobs[number].job_id for number in range(len(calls))]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 # The functional form: the first object of torch.optim imports torch's compiler, a second or two of a first training.
 from torch.optim.sgd import sgd
 
-from models.binary import BinaryClassifier
+from models.binary import BinaryClassifier, with_prefix
 from models.certificates.api import Contest, binary_contest
 from models.networks.architecture import IntervalForm, build_network
 from models.networks.training import Training
@@ -136,7 +136,7 @@ class AdvNetwork(BinaryClassifier):
             torch.manual_seed(int(self.random_state))
             mean, scale = float(rows.mean()), float(rows.std(correction=0)) or 1.0
             self.network_ = build_network(rows.shape[1], self.image_shape, mean, scale).to(rows)
-            descent = Descent(self.network_.parameters(), self.learning_rate, self.weight_decay, total)
+            descent = OneCycleDescent(self.network_.parameters(), self.learning_rate, self.weight_decay, total)
             curve: dict[str, list[float]] = {"iteration": [], "loss": []}
             self.diverged_, step = False, 0
             for _ in range(epochs):
@@ -228,27 +228,27 @@ class AdvNetwork(BinaryClassifier):
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
-        meta = self._common_state() | {"diverged": self.diverged_, "n_iter": self.n_iter_}
+        meta, curve = self._common_state()
+        meta |= {"diverged": self.diverged_, "n_iter": self.n_iter_}
         meta["dtype"] = str(next(self.network_.parameters()).dtype).removeprefix("torch.")
         meta["params"] |= {"training": Training.of(self.training).to_dict()}
         arrays = {f"network.{name}": value.numpy() for name, value in self.network_.state_dict().items()}
-        return meta, arrays | {f"curve.{name}": values for name, values in self.curve_.items()}
+        return meta, arrays | curve
 
     @classmethod
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvNetwork":
         """Inverse of `get_state`; scores are equal bit for bit, in another ``dtype`` those of the same weights."""
         params = meta["params"] | {"training": Training.from_dict(meta["params"]["training"])}
-        model: AdvNetwork = cls._from_common_state(meta | {"params": params})
+        model: AdvNetwork = cls._from_common_state(meta | {"params": params}, arrays)
         model.diverged_, model.n_iter_ = meta["diverged"], meta["n_iter"]
         dtype = torch.float64 if meta["dtype"] == "float64" else torch.float32
         model.network_ = build_network(model.n_features_in_, model.image_shape, 0.0, 1.0).to(dtype)
-        weights = {k.removeprefix("network."): v for k, v in arrays.items() if k.startswith("network.")}
+        weights = with_prefix(arrays, "network.")
         model.network_.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
-        model.curve_ = {k.removeprefix("curve."): v for k, v in arrays.items() if k.startswith("curve.")}
         return model
 
 
-class Descent:
+class OneCycleDescent:
     """Nesterov's gradient descent over one cycle: the learning rate rises and falls, the momentum falls and rises.
 
     Steps for `parameters`, as many as `total`; as ``torch.optim.SGD`` under ``OneCycleLR`` with linear phases.

@@ -62,7 +62,7 @@ def worst(answers: list[Check]) -> Check:
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisteredCheck:
     """A check, the level from which on it runs, and what it asks: of the model, of the run, or of both.
 
     What is asked of the model has the same answer whatever the attack, and is asked once per trained model. ``direct``:
@@ -91,12 +91,12 @@ class Registered:
         return _ask(self.id, getattr(self, kind), context)
 
 
-_known: dict[str, Registered] = {}
+_known: dict[str, RegisteredCheck] = {}
 
 
 def _register(id: str, level: str, kind: str, question: Any, general: bool | str = False, **more: Any) -> Any:
     more = {"module": question.__module__} | more
-    known = _known.get(id, Registered(id, level))
+    known = _known.get(id, RegisteredCheck(id, level))
     names = ("classes", "limits") if general is True else (general,) if general else ()
     everywhere = known.general | {(kind, name) for name in names}
     _known[id] = replace(known, level=level, general=everywhere, **{kind: question}, **more)
@@ -154,7 +154,7 @@ def of_attack(
     return register
 
 
-def all_checks(more: Iterable[str] = ()) -> list[Registered]:
+def all_checks(more: Iterable[str] = ()) -> list[RegisteredCheck]:
     """Every check there is, by id: those of all modules of this package, and of the modules named in ``more``."""
     import pipeline.checks as package
 
@@ -183,7 +183,9 @@ def run_checks(context: CheckContext, level: str, of_model: list[Check] | None =
     return [run_check(entry, context, level, found.get(entry.id)) for entry in entries]
 
 
-def run_check(entry: Registered, context: CheckContext, level: str = "full", of_model: Check | None = None) -> Check:
+def run_check(
+    entry: RegisteredCheck, context: CheckContext, level: str = "full", of_model: Check | None = None
+) -> Check:
     """Run one check: both its questions, where it has two."""
     if entry.level == "full" and level != "full":
         return Check(entry.id, "skipped", "costly: runs with checks=full, which attack=suite turns on")

@@ -29,21 +29,19 @@ class Line:
     style: str = "-"
 
     @classmethod
-    def of_curves(cls, name: str, curves: Sequence[Points], scale: float = 100.0, **look: str | None) -> Line | None:
+    def of_curves(cls, name: str, curves: Sequence[Points], **look: str | None) -> Line | None:
         """From one curve per seed, at the steps that all of them have; None without a step to show."""
         tables = [dict(curve) for curve in curves if curve]
         steps = sorted(set.intersection(*map(set, tables))) if tables else []
         if not steps:
             return None
-        return cls.of_groups(name, {step: [table[step] for table in tables] for step in steps}, scale, **look)
+        return cls.of_groups(name, {step: [table[step] for table in tables] for step in steps}, **look)
 
     @classmethod
-    def of_groups(
-        cls, name: str, groups: Mapping[float, Sequence[float]], scale: float = 100.0, **look: str | None
-    ) -> Line:
-        """From the values at each x."""
+    def of_groups(cls, name: str, groups: Mapping[float, Sequence[float]], **look: str | None) -> Line:
+        """In percent, from the shares at each x."""
         x = sorted(groups)
-        mean, spread = (np.array([scale * float(f(groups[key])) for key in x]) for f in (np.mean, np.std))
+        mean, spread = (np.array([100 * float(f(groups[key])) for key in x]) for f in (np.mean, np.std))
         return cls(name, np.array(x, dtype=float), mean, spread, **look)  # type: ignore[arg-type]
 
 

@@ -13,8 +13,8 @@ from pipeline.report.paper import PaperCell, published
 from pipeline.report.tracked import Reader, TrackedRun
 from pipeline.report.variants import (
     PAPER_EPSILON,
+    AttackSetting,
     RowKey,
-    Setting,
     Setup,
     row_label,
     row_of,
@@ -32,7 +32,7 @@ __all__ = ["PAPER_COLUMNS", "PAPER_EPSILON", "Cell", "Row", "Section", "sections
 class Cell:
     """One model under one attack setting: the latest finished run of every seed."""
 
-    setting: Setting
+    setting: AttackSetting
     runs: dict[int, TrackedRun] = field(default_factory=dict)
 
     def values(self, metric: str) -> dict[int, float]:
@@ -208,7 +208,7 @@ def sections_of(runs: Iterable[TrackedRun]) -> list[Section]:
 
 def _rows(runs: list[TrackedRun]) -> list[Row]:
     rows: dict[RowKey, Row] = {}
-    cells: dict[tuple[RowKey, Setting], Cell] = {}
+    cells: dict[tuple[RowKey, AttackSetting], Cell] = {}
     for run in sorted(runs, key=lambda r: r.started):
         key, setting = row_of(run), setting_of(run)
         row = rows.setdefault(key, Row(key, row_label(run)))

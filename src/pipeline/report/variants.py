@@ -76,7 +76,7 @@ class RowKey:
 
 
 @dataclass(frozen=True)
-class Setting:
+class AttackSetting:
     """An attack with its budget and the number of test points it got."""
 
     attack: str
@@ -149,14 +149,14 @@ def row_of(run: TrackedRun) -> RowKey:
     return RowKey(run.model, None if epsilon is None else float(epsilon), other)
 
 
-def setting_of(run: TrackedRun) -> Setting:
+def setting_of(run: TrackedRun) -> AttackSetting:
     """The attack of this run."""
     cap = float(run.params.get("evaluation.l2_cap", "nan"))
     items, count = _items(run, "attack.", _ATTACK_LABELS), int(run.metrics["n_attacked"])
     # Runs from before there were others have scaled units, too.
     items = tuple(item for item in items if not (item[0].endswith("units") and item[1] == "scaled"))
     threat, bounded = _threat(items, run.params.get("attack._target_", ""), cap)
-    return Setting(run.attack, items, count, round(cap, 6), threat, bounded)
+    return AttackSetting(run.attack, items, count, round(cap, 6), threat, bounded)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.code import SOURCES
+from pipeline.arguments import arguments_of
 from pipeline.errors import UserError
 from pipeline.stages.units import in_scaled_units, scaled_radii
 
@@ -77,7 +77,7 @@ def staged_data(cfg: DictConfig, data: Dataset) -> Dataset:
 
 def takes(node: DictConfig, argument: str) -> bool:
     """Whether what the node builds has this constructor argument."""
-    known = SOURCES.arguments(node._target_)
+    known = arguments_of(node._target_)
     if known is not None:
         return argument in known
     from hydra.utils import get_class

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from omegaconf import DictConfig
 
-from models.distances import row_norms, squared_distances
+from models.distances import pair_distances
 from models.kernels import Kernel
 from pipeline.data import Dataset
 from pipeline.errors import UserError
@@ -52,9 +51,7 @@ class Optimum:
 
 def kernel_matrix(kernel: Kernel, A: np.ndarray, B: np.ndarray, gamma: float) -> np.ndarray:
     """k(a, b) for all pairs, float64."""
-    first, second = (torch.from_numpy(np.asarray(rows, dtype=np.float64)) for rows in (A, B))
-    squared = squared_distances(first, second, row_norms(first), row_norms(second), refine=kernel.refine_distances)
-    return kernel.from_squared_distance_(squared, gamma).numpy()
+    return kernel.from_squared_distance_(pair_distances(A, B, kernel.refine_distances), gamma).numpy()
 
 
 def minimise(

@@ -35,7 +35,7 @@ def fit_options(model: Any, **offered: Any) -> dict[str, Any]:
     return {name: value for name, value in offered.items() if anything or name in parameters}
 
 
-def check_model(model: Any, data: Dataset, name: str) -> None:
+def check_protocol(model: Any, data: Dataset, name: str) -> None:
     """Raise one :class:`UserError` with everything that a model of one's own lacks or answers wrongly.
 
     What can be seen is looked at; if nothing is missing, a clone is fitted to a few training rows and asked.
