@@ -2,7 +2,6 @@ from .auto import APGD, Auto, Square
 from .base import Attack, FixedEpsilonAttack, MinimumNormAttack
 from .bracket import Bracket, bracket
 from .carlini_wagner import CarliniWagner
-from .constraints import Constraints
 from .hop_skip_jump import HopSkipJump
 from .min_norm import MinNorm
 from .pgd import FGSM, PGD, NoAttack
@@ -10,7 +9,7 @@ from .problem import Problem, RunResult
 from .result import AttackResult, accuracy_at
 from .suite import Suite, SuiteResult
 from .targets import as_target
-from .threat import Threat
+from .threat import Constraints, Threat
 from .transfer import Transfer
 from .validation import Unattackable
 from .zoo import ZOO

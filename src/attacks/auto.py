@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from .base import FixedEpsilonAttack
-from .geometry import lowest_in_ball, row_distances, row_norms
-from .min_norm import MinNorm
-from .multiclass import ManyClasses
-from .pgd import BallAndBox, random_starts
-from .problem import Observer, Problem, Records, RunResult
-from .result import AttackResult
-from .validation import check_count
+from attacks.base import FixedEpsilonAttack
+from attacks.geometry import lowest_in_ball, row_distances, row_norms
+from attacks.min_norm import MinNorm
+from attacks.multiclass import ManyClasses
+from attacks.pgd import BallAndBox, random_starts
+from attacks.problem import Observer, Problem, Records, RunResult
+from attacks.result import AttackResult
+from attacks.validation import check_count
 
 # Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
 MOMENTUM, HELPFUL = 0.75, 0.75

@@ -11,15 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from .boundary import Anchors
-from .constraints import Constraints
-from .geometry import Limit, distortions, linf_limits, project_l2, row_distances, rows_of
-from .multiclass import ManyClasses
-from .problem import AttackState, Observer, Problem, Progress, Records, RunResult, misclassified, shared
-from .result import AttackResult, capped, joined
-from .targets import as_target, has_gradients
-from .threat import Threat
-from .validation import (
+from attacks.boundary import Anchors
+from attacks.geometry import Limit, distortions, linf_limits, project_l2, row_distances, rows_of
+from attacks.multiclass import ManyClasses
+from attacks.problem import AttackState, Observer, Problem, Progress, Records, RunResult, misclassified, shared
+from attacks.result import AttackResult, capped, joined
+from attacks.targets import as_target, has_gradients
+from attacks.threat import Constraints, Threat
+from attacks.validation import (
     Unattackable,
     check_box,
     check_count,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .geometry import nearest_below_plane, row_distances, row_dots, row_norms
+from attacks.geometry import nearest_below_plane, row_distances, row_dots, row_norms
 
 if TYPE_CHECKING:
-    from .problem import Problem
+    from attacks.problem import Problem
 
 Oracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 

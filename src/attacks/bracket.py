@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .auto import Auto
-from .base import Attack
-from .constraints import Constraints
-from .geometry import distortions
-from .multiclass import ManyClasses
-from .pgd import PGD
-from .targets import as_target, has_gradients
-from .threat import Threat
-from .validation import as_dense
+from attacks.auto import Auto
+from attacks.base import Attack
+from attacks.geometry import distortions
+from attacks.multiclass import ManyClasses
+from attacks.pgd import PGD
+from attacks.targets import as_target, has_gradients
+from attacks.threat import Constraints, Threat
+from attacks.validation import as_dense
 
 Box = tuple[Any, Any] | None
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, walk
-from .geometry import row_dots, row_norms
-from .problem import Problem, RunResult
-from .validation import check_count, check_epsilon, check_positive
+from attacks.base import MinimumNormAttack
+from attacks.boundary import Nearest, approach_from_anchors, walk
+from attacks.geometry import row_dots, row_norms
+from attacks.problem import Problem, RunResult
+from attacks.validation import check_count, check_epsilon, check_positive
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, bisect
-from .geometry import row_norms
-from .problem import Problem, RunResult
-from .validation import check_count
+from attacks.base import MinimumNormAttack
+from attacks.boundary import Nearest, approach_from_anchors, bisect
+from attacks.geometry import row_norms
+from attacks.problem import Problem, RunResult
+from attacks.validation import check_count
 
 # Labels asked to find the boundary on a segment, and to find a step that stays on the far side of it.
 BISECTIONS, HALVINGS = 12, 8

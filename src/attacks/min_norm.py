@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, crosses_within, walk
-from .geometry import row_distances, row_norms
-from .problem import Problem, Records, RunResult
-from .threat import Threat
-from .validation import check_count, check_norm
+from attacks.base import MinimumNormAttack
+from attacks.boundary import Nearest, approach_from_anchors, crosses_within, walk
+from attacks.geometry import row_distances, row_norms
+from attacks.problem import Problem, Records, RunResult
+from attacks.threat import Threat
+from attacks.validation import check_count, check_norm
 
 # Gradients a first walk may take. Most rows leave after a dozen; those that need more are better served from elsewhere.
 FIRST_WALK = 40

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .closed_forms import ROWS, ClosedForm, KernelForm, LinearForm
+from attacks.closed_forms import ROWS, ClosedForm, KernelForm, LinearForm
 
 
 class ClassMargins(Protocol):

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from .base import FixedEpsilonAttack
-from .geometry import linf_limits, row_norms, rows_of
-from .problem import Problem, RunResult
-from .validation import check_count, check_positive
+from attacks.base import FixedEpsilonAttack
+from attacks.geometry import linf_limits, row_norms, rows_of
+from attacks.problem import Problem, RunResult
+from attacks.validation import check_count, check_positive
 
 
 @dataclass(frozen=True)

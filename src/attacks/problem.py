@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .boundary import Anchors, guesses
-from .geometry import Limit, rows_of
-from .validation import check_scores
+from attacks.boundary import Anchors, guesses
+from attacks.geometry import Limit, rows_of
+from attacks.validation import check_scores
 
 Observer = Callable[..., None]
 

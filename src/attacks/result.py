@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .threat import SYMBOLS, Threat
-from .validation import check_norm
+from attacks.threat import SYMBOLS, Threat
+from attacks.validation import check_norm
 
 
 @dataclass(frozen=True, eq=False, repr=False)

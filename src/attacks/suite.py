@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import Attack
-from .carlini_wagner import CarliniWagner
-from .constraints import Constraints
-from .multiclass import ManyClasses
-from .pgd import FGSM, PGD
-from .problem import Observer, shared
-from .result import AttackResult, capped
-from .targets import as_target
-from .threat import Threat
-from .validation import check_epsilon, check_labels, check_norm, check_points, labels_to_leave
-from .zoo import ZOO
+from attacks.base import Attack
+from attacks.carlini_wagner import CarliniWagner
+from attacks.multiclass import ManyClasses
+from attacks.pgd import FGSM, PGD
+from attacks.problem import Observer, shared
+from attacks.result import AttackResult, capped
+from attacks.targets import as_target
+from attacks.threat import Constraints, Threat
+from attacks.validation import check_epsilon, check_labels, check_norm, check_points, labels_to_leave
+from attacks.zoo import ZOO
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

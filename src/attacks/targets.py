@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.svm import SVC, NuSVC
 
-from .closed_forms import (
+from attacks.closed_forms import (
     AffineStep,
     ChainForm,
     LinearForm,
@@ -24,7 +24,7 @@ from .closed_forms import (
     RBFForm,
     SigmoidForm,
 )
-from .multiclass import (
+from attacks.multiclass import (
     Behind,
     ClassMargins,
     Highest,

@@ -1,14 +1,17 @@
-"""What the attacker may do: a norm, a radius and a box."""
+"""What the attacker may do: a norm, a radius and a box; of real features which, which way, how far, in which steps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .validation import check_box, check_norm
+from attacks.validation import check_box, check_norm
+
+Within = Callable[[np.ndarray], np.ndarray]
 
 SYMBOLS = {"linf": "L∞", "l2": "L2"}
 
@@ -45,10 +48,6 @@ class Threat:
         """Whether there is a radius at all."""
         return math.isfinite(self.epsilon)
 
-    def at(self, cap: float) -> Threat:
-        """The threat a result is read at: this one if it is bounded, else L2 at `cap`."""
-        return self if self.bounded else replace(self, norm="l2", epsilon=cap)
-
     def __str__(self) -> str:
         words = f"{SYMBOLS[self.norm]} {readable(self.epsilon) if self.bounded else 'unbounded'}"
         return f"{words} {self.unit}" if self.unit else words
@@ -65,3 +64,160 @@ def readable(epsilon: float) -> str:
     if float(f"{epsilon:.4g}") != epsilon and abs(levels - round(levels)) < 1e-9 and round(levels):
         return f"{round(levels)}/255"
     return f"{epsilon:.4g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Limits beyond ball and box; every attack honours them exactly.
+
+    Parameters
+    ----------
+    mask : bool array (d,) or list of features, optional
+        Features the attacker cannot change.
+    direction : int array (d,), optional
+        +1 for features that may only grow, -1 for those that may only shrink, 0 for both ways.
+    epsilon : float array (d,), optional
+        Largest change of each feature, inside the ball of the attack.
+    integer : bool array (d,) or list of features, optional
+        Features that are whole numbers.
+    groups : sequence of lists of features, optional
+        Features of which one is 1 and the others are 0: a category, one-hot.
+    """
+
+    mask: Any = None
+    direction: Any = None
+    epsilon: Any = None
+    integer: Any = None
+    groups: Sequence[Sequence[int]] = ()
+
+    @property
+    def discrete(self) -> bool:
+        """Whether some features take separate values only."""
+        return self.integer is not None or len(self.groups) > 0
+
+    def region(self, X: np.ndarray, box: tuple[Any, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+        """The box of every row for ``models.certify``: all that these constraints allow lies inside.
+
+        Whole numbers and categories count as all numbers between their limits.
+        """
+        lower, upper = (-np.inf, np.inf) if box is None else box
+        return self.limits(np.asarray(X, dtype=np.float64), lower, upper, hair=0.0)
+
+    def limits(self, X: np.ndarray, lower: Any, upper: Any, hair: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest value every feature of every row may take, (n, d) each, inside the given ones.
+
+        `hair` is the share of `epsilon` to keep off its edge: sums are rounded to the dtype of the examples.
+
+        Raises ValueError, naming the argument, where a constraint does not fit X or X itself breaks it.
+        """
+        d = X.shape[1]
+        low, high = (np.broadcast_to(np.asarray(limit, dtype=X.dtype), X.shape).copy() for limit in (lower, upper))
+        if self.epsilon is not None:
+            radius = per_feature(self.epsilon, d, "constraints.epsilon").astype(np.float64)
+            if not (radius >= 0).all():
+                raise ValueError("constraints.epsilon must be >= 0 for every feature")
+            radius = radius * (1.0 - hair) - 0.1 * hair * np.abs(X).max(initial=0.0)
+            low, high = np.maximum(low, X - np.maximum(radius, 0.0)), np.minimum(high, X + np.maximum(radius, 0.0))
+        if self.direction is not None:
+            ways = per_feature(self.direction, d, "constraints.direction")
+            if not np.isin(ways, (-1, 0, 1)).all():
+                raise ValueError("constraints.direction must be -1, 0 or +1 for every feature")
+            low, high = np.where(ways > 0, X, low), np.where(ways < 0, X, high)
+        if self.mask is not None:
+            fixed = chosen(self.mask, d, "constraints.mask")
+            if fixed.all():
+                raise ValueError(f"constraints.mask leaves nothing to attack: it fixes all {d} features")
+            low, high = np.where(fixed, X, low), np.where(fixed, X, high)
+        if self.integer is not None:
+            whole = chosen(self.integer, d, "constraints.integer")
+            broken = whole & (np.round(X) != X).any(axis=0)
+            if broken.any():
+                raise ValueError(f"constraints.integer: X itself is not whole in feature {np.flatnonzero(broken)[0]}")
+            low, high = np.where(whole, np.ceil(low), low), np.where(whole, np.floor(high), high)
+        self._check_groups(X)
+        return low.astype(X.dtype), high.astype(X.dtype)
+
+    def _check_groups(self, X: np.ndarray) -> None:
+        seen: set[int] = set()
+        for number, group in enumerate(self.groups):
+            if len(group) < 2 or seen.intersection(group) or not all(0 <= j < X.shape[1] for j in group):
+                raise ValueError(f"constraints.groups: group {number} must hold two or more features of its own")
+            seen.update(group)
+            rows = X[:, list(group)]
+            if not (np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all()):
+                raise ValueError(f"constraints.groups: X itself is not one-hot in group {number}")
+
+    def snap(self, points: np.ndarray, X: np.ndarray, low: np.ndarray, high: np.ndarray, within: Within) -> np.ndarray:
+        """The points with whole numbers and categories: the nearest ones, or those of X where these leave the ball.
+
+        Parameters
+        ----------
+        within : callable (n, d) -> bool (n,)
+            Whether rows lie in the attack's ball.
+        """
+        nearest, nearer = points.copy(), points.copy()
+        if self.integer is not None:
+            whole = chosen(self.integer, X.shape[1], "constraints.integer")
+            nearest[:, whole] = np.clip(np.round(points), low, high)[:, whole]
+            nearer[:, whole] = X[:, whole]
+        for group in self.groups:
+            columns = list(group)
+            values = np.where(self._open(X, low, high, columns), points[:, columns], -np.inf)
+            nearest[:, columns] = np.eye(len(columns), dtype=X.dtype)[values.argmax(axis=1)]
+            nearer[:, columns] = X[:, columns]
+        return np.where(within(nearest)[:, None], nearest, nearer)
+
+    def kept(self, points: np.ndarray) -> np.ndarray:
+        """Rows whose whole numbers and categories are such, (n,)."""
+        fine = np.ones(len(points), dtype=bool)
+        if self.integer is not None:
+            whole = points[:, chosen(self.integer, points.shape[1], "constraints.integer")]
+            fine &= (np.round(whole) == whole).all(axis=1)
+        for group in self.groups:
+            rows = points[:, list(group)]
+            fine &= np.isin(rows, (0, 1)).all(axis=1) & (rows.sum(axis=1) == 1)
+        return fine
+
+    @staticmethod
+    def _open(X: np.ndarray, low: np.ndarray, high: np.ndarray, columns: list[int]) -> np.ndarray:
+        """Categories the limits allow, (n, size); always the one of X."""
+        here = X[:, columns] == 1
+        leaving = (low[:, columns] <= 0)[here][:, None]
+        return here | ((high[:, columns] >= 1) & leaving)
+
+    def neighbours(self, point: np.ndarray, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Iterator[np.ndarray]:
+        """All points (d,) one whole number or one category away."""
+        if self.integer is not None:
+            for j in np.flatnonzero(chosen(self.integer, len(x), "constraints.integer")):
+                for step in (-1.0, 1.0):
+                    if low[j] <= point[j] + step <= high[j]:
+                        other = point.copy()
+                        other[j] += step
+                        yield other
+        for group in self.groups:
+            columns = list(group)
+            for k in np.flatnonzero(self._open(x[None], low[None], high[None], columns)[0]):
+                if point[columns[k]] != 1:
+                    other = point.copy()
+                    other[columns] = np.eye(len(columns), dtype=point.dtype)[k]
+                    yield other
+
+
+def per_feature(values: Any, d: int, name: str) -> np.ndarray:
+    """One number per feature, (d,)."""
+    array = np.asarray(values)
+    if array.shape != (d,):
+        raise ValueError(f"{name} must have one entry for each of the {d} features, got shape {array.shape}")
+    return array
+
+
+def chosen(features: Any, d: int, name: str) -> np.ndarray:
+    """Features given as a bool array (d,) or by their numbers, as a bool array."""
+    array = np.asarray(features)
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: leave it out, or name at least one feature")
+    if array.dtype == bool:
+        return per_feature(array, d, name)
+    if not np.issubdtype(array.dtype, np.integer) or array.ndim != 1 or array.min() < 0 or array.max() >= d:
+        raise ValueError(f"{name} must be a bool per feature, or numbers of features from 0 to {d - 1}")
+    return np.isin(np.arange(d), array)

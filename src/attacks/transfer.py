@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .base import Attack
-from .geometry import distortions
-from .multiclass import ManyClasses
-from .problem import Observer, misclassified
-from .result import AttackResult
-from .targets import as_target
-from .threat import Threat
-from .validation import check_labels, check_points, check_scores
+from attacks.base import Attack
+from attacks.geometry import distortions
+from attacks.multiclass import ManyClasses
+from attacks.problem import Observer, misclassified
+from attacks.result import AttackResult
+from attacks.targets import as_target
+from attacks.threat import Threat
+from attacks.validation import check_labels, check_points, check_scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import MinimumNormAttack
-from .boundary import Nearest, approach_from_anchors, bisect, crosses_within, walk
-from .carlini_wagner import ConstantSearch, EarlyAbort
-from .geometry import columns_of, row_norms
-from .problem import Problem, RunResult
-from .validation import check_count, check_epsilon, check_positive
+from attacks.base import MinimumNormAttack
+from attacks.boundary import Nearest, approach_from_anchors, bisect, crosses_within, walk
+from attacks.carlini_wagner import ConstantSearch, EarlyAbort
+from attacks.geometry import columns_of, row_norms
+from attacks.problem import Problem, RunResult
+from attacks.validation import check_count, check_epsilon, check_positive
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
 # of MNIST 1 vs 7: 4 finds the nearest points on average, and the choice matters little (within 4 %).

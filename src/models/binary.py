@@ -1,16 +1,31 @@
-"""What binary classifiers with a real-valued score share: labels, validation, prediction."""
+"""What binary classifiers with a real-valued score share: labels, validation, prediction.
 
+Those whose score is an expansion plus a number also share the model side of the attacks' protocol.
+"""
+
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from models.certificates.api import Certifiable
+from models.certificates.api import Certifiable, Contest, binary_contest, certified_radius
+from models.certificates.region import Box
+from models.distances import to_tensor
+from models.expansions import LiveExpansion
 from models.persistence import decode_labels, encode_labels
+from models.probing import ModelProber, PlainProber
+from models.rounding import UNIT32
 
 _DTYPES = [np.float64, np.float32, np.uint8]
+# Rows converted to a tensor at once, and of sparse ones so many that they hold this many numbers (256 MiB in float32).
+_ROWS = 16384
+_NUMBERS = 2**26
 
 
 class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
@@ -99,6 +114,103 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = bool(self._sparse)
         return tags
+
+
+class ExpansionClassifier(BinaryClassifier):
+    """f(x) = expansion_(x) + offset. Subclasses write `fit`, which sets `expansion_`."""
+
+    expansion_: LiveExpansion
+
+    @property
+    def _offset(self) -> float:
+        return 0.0
+
+    def scores(self, X: Any) -> np.ndarray:
+        """f(x), shape (n,), float64; positive means ``classes_[1]``."""
+        found = [self.expansion_.scores(part)[:, 0].double().numpy() for part in self._parts(X)]
+        return np.concatenate(found) + self._offset
+
+    def scores_and_gradients(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """f(x), shape (n,), float64, and ∇f(x), shape (n, d), in the model's dtype."""
+        found = [self.expansion_.scores_and_gradients(part) for part in self._parts(X)]
+        scores = np.concatenate([scores[:, 0].double().numpy() for scores, _ in found]) + self._offset
+        gradients = [gradients[:, 0].numpy() for _, gradients in found]
+        return scores, gradients[0] if len(gradients) == 1 else np.concatenate(gradients)
+
+    def probe(self, X: Any, coords: Any, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """f(x + h·e_j) and f(x - h·e_j) for each j in `coords`, both of shape (n, q), float64.
+
+        Exact, not a linearisation. The part odd in h is computed by itself, so that plus - minus does not cancel.
+        """
+        coords = torch.as_tensor(np.asarray(coords, dtype=np.int64))
+        found = [self.expansion_.probe(part, coords, float(h)) for part in self._parts(X)]
+        even, odd = (torch.cat(which).numpy() for which in zip(*found))
+        return even + self._offset + odd, even + self._offset - odd
+
+    def prober(self) -> ModelProber | PlainProber:
+        """Answers `probe` for rows of which few columns change from call to call, without starting afresh."""
+        check_is_fitted(self)
+        # A subclass with scores of its own is asked through its own probe.
+        own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in ("scores", "probe"))
+        return PlainProber(self) if own else ModelProber(self.expansion_, self._offset)
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+    def certificate_contest(self) -> Contest:
+        """What ``models.certify`` asks: the form of f."""
+        form = self.expansion_.certificates().form(self._offset, self._global_quantity())
+        single = self.expansion_.space.dtype != torch.float64
+        return binary_contest(self.classes_, form, slack=2.01 * UNIT32 if single else 0.0)
+
+    def certified_radius(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any,
+        bound: str | None = None,
+        norm: str = "l2",
+        box: Box = None,
+        seconds: float | None = 0.0,
+    ) -> np.ndarray:
+        """Radius within which the label y of each row cannot change, shape (n,); 0 where it is wrong already.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        bound : {"sharp", "paper", "second_order"} or None
+            None takes the best rigorous one: "sharp" for the exact RBF expansion, "paper" for another exact one,
+            "second_order" for random features. A bound that is named is evaluated in L2, without a box.
+        norm : {"l2", "linf"}
+        box : (low, high) or None
+            Where the moved point must stay; None is everywhere.
+        seconds : float, optional
+            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
+        """
+        check_is_fitted(self)
+        if bound is None and (norm != "l2" or box is not None or seconds != 0):
+            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
+        certificates, quantity = self.expansion_.certificates(), self._global_quantity()
+        bound = certificates.bounds[0] if bound is None else bound
+        if bound not in certificates.bounds:
+            offered = ", ".join(certificates.bounds)
+            raise ValueError(f"bound={bound!r} does not hold for this model; choose from {offered}")
+        signs = self._signs(y)
+        found, start = [], 0
+        for part in self._parts(X):
+            labels = signs[start : start + len(part)]
+            found.append(certificates.radii(part, labels, bound, quantity, self._offset))
+            start += len(part)
+        return np.concatenate(found)
+
+    def _global_quantity(self) -> float:
+        """What all certificates of the fitted function share."""
+        return self.expansion_.certificates().quantity()
+
+    def _parts(self, X: Any) -> Iterator[Tensor]:
+        X = self._validate_rows(X)
+        # Sparse rows become dense here, some at a time.
+        size = min(_ROWS, max(64, _NUMBERS // X.shape[1])) if sparse.issparse(X) else _ROWS
+        for start in range(0, X.shape[0], size):
+            yield to_tensor(X[start : start + size], self.expansion_.space.dtype)
 
 
 def with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -157,12 +157,7 @@ class FeatureProber(Prober):
         return even, odd
 
     def _anew(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
-        even = torch.zeros(len(X), len(coords), dtype=torch.float64)
-        odd = torch.zeros_like(even)
-        for block, (_, weights), moves in zip(self._features(), self.panels, self._moves_of(coords, h)):
-            for rows in chunks(len(X), len(weights)):
-                add_probes(block.angles(X[rows], self.scale), moves, weights, even[rows], odd[rows])
-        return even, odd
+        return self.expansion.probe(X, coords, h, self._moves_of(coords, h))
 
     def _moves_of(self, coords: Tensor, h: float) -> list[Moves]:
         """What a step along `coords` adds to the angles; short rows are asked about whole, each time the same."""

@@ -15,8 +15,8 @@ from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from models.binary import ExpansionClassifier
 from models.distances import dense, pair_distances
-from models.expansion_classifier import ExpansionClassifier
 from models.expansions import KernelSpace, SupportVectors
 from models.fitted import FittedClassifier, float64_rows
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from models.certificates import minorant
 from models.certificates.gaussian import GaussianSum
-from models.certificates.minorant import proves_by_parabolas
-from models.certificates.orders import block_norms, proves_by_orders, remainder
+from models.certificates.minorant import block_norms, proves_by_orders, proves_by_parabolas, remainder
 from models.certificates.places import stays_positive
 from models.certificates.region import region
 

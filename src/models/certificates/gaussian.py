@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from models.certificates.api import Prove, Quick
-from models.certificates.places import about_midpoint, is_cell
+from models.certificates.places import Place, about_midpoint, is_cell
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
 from models.kernels import RBF
@@ -83,8 +83,7 @@ class GaussianSum:
     @property
     def stages(self) -> tuple[tuple[Prove, int], ...]:
         # Imported here: the dearer proofs are written in terms of this class.
-        from models.certificates.minorant import proves_by_parabolas
-        from models.certificates.orders import proves_by_orders
+        from models.certificates.minorant import proves_by_orders, proves_by_parabolas
 
         found: list[tuple[Prove, int]] = [(self.proves_about_midpoint, 1024), (partial(proves_by_parabolas, self), 1)]
         if len(self.weights) <= _GRAM_TERMS:
@@ -103,6 +102,15 @@ class GaussianSum:
         if asked.any():
             moved = about_midpoint(where.take(asked))
             proved[asked] = self.first_order(self.at(moved.X, signs[asked]), moved, signs[asked]) > 0
+        return proved
+
+    def proves_by_place(self, positive: Any, where: Region, signs: np.ndarray) -> np.ndarray:
+        """``positive(form, place, is a cell, sign, demand)`` of every region; cells are seen from their midpoints."""
+        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
+        proved = np.zeros(len(where), dtype=bool)
+        for row, cell in enumerate(cells.tolist()):
+            place = Place.of(seen if cell else where, row)
+            proved[row] = positive(self, place, cell, float(signs[row]), float(demands[row]))
         return proved
 
     # -- the function --------------------------------------------------------------------------------------------------

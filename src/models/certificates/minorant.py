@@ -1,7 +1,7 @@
-"""A quadratic below a sum of Gaussians: every exponential bounded by a parabola of its own ("DC").
+"""Quadratics below a sum of Gaussians, by parabolas and by the orders of its Taylor series; proved by Cholesky.
 
-About a point c, with δ = x' - c, v_i = z_i - c, a_i = y·w_i k(z_i, c) and any shift s, the factor
-e^{gamma‖δ‖² - 2·gamma·s·δ} > 0 changes no sign, and
+**Parabolas** ("DC"): every exponential bounded by one of its own. About a point c, with δ = x' - c, v_i = z_i - c,
+a_i = y·w_i k(z_i, c) and any shift s, the factor e^{gamma‖δ‖² - 2·gamma·s·δ} > 0 changes no sign, and
 
     y·f(c+δ) e^{gamma‖δ‖² - 2·gamma·s·δ} = Σ_i a_i e^{t_i} + β e^{t_0 + gamma‖δ‖²},  t_i = 2·gamma·E_i·δ,
 
@@ -13,19 +13,34 @@ centroids of the positive and of the negative terms the exponents are small. Wit
 τ_i the largest |t_i| in the region. So the sum is at least constant + gradient·δ + δᵀMδ,
 M = 4·gamma² Σ_i a_i φ(∓τ_i) E_i E_iᵀ. The intercept's own growth, u = gamma‖δ‖² ≤ ū, is a multiple of the identity:
 e^{t+u} ≤ e^t + e^τ u (e^ū - 1)/ū, and e^{t+u} ≥ e^t + e^{-τ} u.
+
+**Orders**: higher ones by powers of one Gram matrix. With c_i = w_i k(z_i, c), u = gamma‖δ‖² and h the kernel part,
+
+    e^u h(c+δ) = Σ_n p_n(δ),     p_n(δ) = Σ_i c_i (2·gamma·v_i·δ)^n / n!.
+
+p_n(δ) is the inner product, in order n of the orthogonal expansion of the RKHS about c, of h, which has
+‖h‖_n² = Σ_ij c_i c_j (2·gamma·v_i·v_j)^n / n! there, with e^u k(c+δ,·), which has (2u)^n / n!. The orders are
+orthogonal and exhaust ‖h‖². So, with Cauchy-Schwarz in every order above the second and in the rest,
+
+    y·e^u h(c+δ) ≥ y·h(c) + y·∇h(c)·δ + ½ y·δᵀPδ - Σ_{n=3}^N ‖h‖_n sqrt((2u)^n/n!) - R_N sqrt(Σ_{n>N} (2u)^n/n!),
+
+P = 4·gamma² Σ_i c_i v_i v_iᵀ and R_N² = ‖h‖² - Σ_{n≤N} ‖h‖_n². Splitting one more order off the rest never costs:
+‖h‖_n s_n + R s ≤ sqrt(‖h‖_n² + R²) sqrt(s_n² + s²).
 """
 
 from dataclasses import dataclass
+from math import factorial
 
 import numpy as np
-from scipy.linalg import blas
+from scipy.special import gammainc
 
 from models.certificates.gaussian import GaussianSum
-from models.certificates.places import Place, about_midpoint, is_cell, positive_on
+from models.certificates.places import Place, positive_on, signed_gram
 from models.certificates.region import Region, lowest_linear
 from models.rounding import UNIT64
 
 _TINY = float(np.finfo(np.float64).tiny)
+_ORDER = 8
 
 
 def phi(t: np.ndarray) -> np.ndarray:
@@ -82,14 +97,8 @@ class Minorant:
         kept = np.ones(len(worst), dtype=bool)
         kept[dropped] = False
         cost = float(worst[dropped][self.curvatures[dropped] < 0].sum()) * (1 + len(worst) * 4 * UNIT64)
-        d = self.directions.shape[1]
-        total = np.zeros((d, d), order="F")
-        for sign in (1.0, -1.0):
-            rows = np.flatnonzero(kept & (sign * self.curvatures > 0))
-            if len(rows):
-                scaled = self.directions[rows] * np.sqrt(np.abs(self.curvatures[rows]))[:, None]
-                total = blas.dsyrk(sign, scaled.T, beta=1.0, c=total, lower=1, overwrite_c=1)
-        total[np.diag_indices(d)] += self.ridge
+        total = signed_gram(self.directions, np.where(kept, self.curvatures, 0.0))
+        total[np.diag_indices(len(total))] += self.ridge
         return total, cost
 
 
@@ -142,18 +151,13 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
 
 def proves_by_parabolas(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
     """Whether the minorant is positive over every region: crudely first, then by its matrix."""
-    demands = form.demands(where)
-    cells = is_cell(where)
-    seen = about_midpoint(where)
-    proved = np.zeros(len(where), dtype=bool)
-    for row in range(len(where)):
-        place = Place.of(seen if cells[row] else where, row)
-        below = minorant(form, signs[row], place, float(demands[row]))
-        proved[row] = below is not None and _positive(below, place, bool(cells[row]))
-    return proved
+    return form.proves_by_place(_positive_by_parabolas, where, signs)
 
 
-def _positive(below: Minorant, place: Place, cell: bool) -> bool:
+def _positive_by_parabolas(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:
+    below = minorant(form, sign, place, demand)
+    if below is None:
+        return False
     linear = float(lowest_linear(below.gradient[None], place.region())[0])
     if below.crude(linear) > 0:
         return True
@@ -163,3 +167,74 @@ def _positive(below: Minorant, place: Place, cell: bool) -> bool:
     matrix, left_out = below.matrix(1e-3 * constant)
     constant -= left_out
     return positive_on(place, cell, constant, below.gradient, matrix)
+
+
+def block_norms(coefficients: np.ndarray, gram: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """‖h‖_n² for n = 0 … order, and error bounds, from the Gram matrix 2·gamma·v_i·v_j; two arrays (order + 1,).
+
+    A dot product is off by d units of the lengths, a power by n times as many; the double sum by m units of
+    Σ_ij |c_i c_j| (lengths)^n / n!, which factorises.
+    """
+    lengths = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    mass = np.abs(coefficients)
+    power = np.ones_like(gram)
+    norms, errors = np.zeros(order + 1), np.zeros(order + 1)
+    for n in range(order + 1):
+        if n:
+            power *= gram
+            power /= n
+        norms[n] = coefficients @ (power @ coefficients)
+        errors[n] = (mass @ lengths**n) ** 2 / factorial(n)
+    return norms, errors
+
+
+def remainder(squared_norm: float, norms: np.ndarray, errors: np.ndarray, u: float) -> float:
+    """Upper bound of what all orders above the second may take from e^u h, at distance u = gamma‖δ‖²."""
+    order = len(norms) - 1
+    left = max(squared_norm - float(norms.sum()) + float(errors.sum()), 0.0)
+    tail = float(np.exp(2 * u) * gammainc(order + 1, 2 * u))
+    total = np.sqrt(left * tail)
+    for n in range(3, order + 1):
+        total += np.sqrt(max(norms[n] + errors[n], 0.0) * (2 * u) ** n / factorial(n))
+    return float(total) * (1 + 1e-10)
+
+
+def proves_by_orders(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
+    """Whether the bound by orders is positive over every region."""
+    return form.proves_by_place(_positive_by_orders, where, signs)
+
+
+def _positive_by_orders(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:
+    gamma, m = form.gamma, len(form.weights)
+    V = form.centers - form.scaled(place.center)
+    squared = np.einsum("ij,ij->i", V, V)
+    a = sign * form.weights * np.exp(-gamma * squared)
+    beta = sign * form.intercept - demand
+    distance = float(form.distances(place.region())[0])
+    farthest = gamma * distance**2 * (1 + 16 * UNIT64)
+    if not farthest < 300:
+        return False  # e^{2u} and all hope overflow
+    # Values are off by (d + 8) units of their exponents, sums by as many units as terms; and so is every block.
+    units = 32 * UNIT64 * (m + V.shape[1] + 32)
+    relative = units * (1 + gamma * float(squared.max(initial=0.0)))
+    if form.scaling is not None:
+        off = float(form.scaling.error(place.center[None])[0])
+        relative += 16 * gamma * off * (float(np.sqrt(squared.max(initial=0.0))) + distance)
+    lengths = 2 * gamma * np.sqrt(squared) * distance
+    slack = relative * float((np.abs(a) * (1 + lengths) ** 2).sum() + abs(beta))
+    slack += float(np.abs(form.weights).sum()) * 4 * _TINY * float(np.exp(farthest))
+    scale = np.ones(V.shape[1]) if form.scaling is None else form.scaling.scale
+    gradient = 2 * gamma * (a @ V) * scale
+    constant = float(a.sum()) + beta - slack
+    if not (np.isfinite(constant) and constant + float(lowest_linear(gradient[None], place.region())[0]) > 0):
+        return False
+    norms, errors = block_norms(a, 2 * gamma * (V @ V.T), _ORDER)
+    errors = errors * relative * (_ORDER + 2) + 1e-300
+    constant -= remainder(form.squared_norm, norms, errors, farthest)
+    if not constant > 0:
+        return False
+    matrix = signed_gram(V * scale, 2 * gamma * gamma * a)
+    # β e^u lies above β(1 + u) for a positive β, above its chord for a negative one.
+    bend = 1.0 if beta > 0 else float(np.expm1(farthest) / farthest if farthest else 1.0) * (1 + 1e-12)
+    matrix[np.diag_indices(len(gradient))] += beta * bend * gamma * scale**2
+    return positive_on(place, cell, constant, gradient, matrix)

@@ -126,6 +126,17 @@ def _on_cell(constant: float, gradient: np.ndarray, matrix: np.ndarray, place: P
     return stays_positive(constant - ends * (1 + len(half) * 1e-15), inner, matrix, bends, cost, place.radius)
 
 
+def signed_gram(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Σ_i w_i r_i r_iᵀ of rows (m, d) with weights of either sign (m,), only the lower triangle set."""
+    total = np.zeros((rows.shape[1], rows.shape[1]), order="F")
+    for sign in (1.0, -1.0):
+        chosen = np.flatnonzero(sign * weights > 0)
+        if len(chosen):
+            scaled = rows[chosen] * np.sqrt(np.abs(weights[chosen]))[:, None]
+            total = blas.dsyrk(sign, scaled.T, beta=1.0, c=total, lower=1, overwrite_c=1)
+    return total
+
+
 def held_by_ball(gradient: np.ndarray, place: Place) -> np.ndarray:
     """The part g' of the gradient whose minimiser on the ball, -t·g', lies in the box: clip(-t·g)/(-t)."""
     point, t = lowest_point(gradient, place)

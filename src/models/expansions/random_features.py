@@ -6,7 +6,7 @@ features (`RandomFeatureSum.project`), *accumulate* the term in scores (`RandomF
 
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -265,12 +265,13 @@ class RandomFeatureSum(LiveExpansion):
                 scores[rows].addmm_(angles.cos_(), weights)
         return scores, gradients
 
-    def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+    def probe(self, X: Tensor, coords: Tensor, h: float, known: Sequence[Moves] | None = None) -> tuple[Tensor, Tensor]:
+        """As for any expansion; `known` are the moves of all panels, where they are at hand."""
         scale = self.space.kernel.frequency_scale(self.space.gammas[0])
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
         odd = torch.zeros_like(even)
-        for block, weights in self.panels(self.space.dtype):
-            moves = block.moves(coords, scale * h)
+        for place, (block, weights) in enumerate(self.panels(self.space.dtype)):
+            moves = block.moves(coords, scale * h) if known is None else known[place]
             for rows in chunks(len(X), len(weights)):
                 add_probes(block.angles(X[rows], scale), moves, weights[:, 0], even[rows], odd[rows])
         return even, odd

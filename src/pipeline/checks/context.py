@@ -11,6 +11,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from pipeline.data.digests import row_digests
+from pipeline.fitted import is_fitted
 
 if TYPE_CHECKING:
     from attacks import Threat
@@ -179,7 +180,7 @@ class ModelContext:
         """An unfitted model with the run's tuned settings; ``settings`` replace some of them."""
         from pipeline.stages.build import build_model, with_parameters
 
-        if "path" in self.cfg.model:
+        if is_fitted(self.cfg):
             raise NotApplicable("the model was fitted elsewhere: nothing is trained here")
         model = with_parameters(build_model(self.cfg.model, self.data, self.cfg.seed), self.tuned.best)
         return model.set_params(**settings)

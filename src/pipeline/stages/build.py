@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.arguments import arguments_of
 from pipeline.errors import UserError
+from pipeline.fitted import is_fitted
 from pipeline.stages.units import in_scaled_units, scaled_radii
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def staged_data(cfg: DictConfig, data: Dataset) -> Dataset:
 
     from pipeline.data.windows import for_stages
 
-    takes_sparse = "path" in cfg.model  # fitted before: nothing is trained on them
+    takes_sparse = is_fitted(cfg)  # nothing is trained on them
     if not takes_sparse:
         model = build_model(cfg.model, data, cfg.seed)
         takes_sparse = hasattr(model, "__sklearn_tags__") and bool(get_tags(model).input_tags.sparse)
