@@ -17,7 +17,7 @@ from attacks.multiclass import ManyClasses
 from attacks.pgd import BallAndBox, random_starts
 from attacks.problem import Observer, Problem, Records, RunResult
 from attacks.result import AttackResult
-from attacks.validation import check_count
+from attacks.validation import check_counts
 
 # Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
 MOMENTUM, HELPFUL = 0.75, 0.75
@@ -59,16 +59,11 @@ class APGD(FixedEpsilonAttack):
 
     Parameters
     ----------
-    epsilon : float
-        Radius in `norm`, in the units of the features.
-    norm : {"linf", "l2"}
     steps : int
     restarts : int
         Runs; those after the first begin at random points of the ball, for rows still standing.
     """
 
-    epsilon: float = 8 / 255
-    norm: str = "linf"
     steps: int = 50
     restarts: int = 2
 
@@ -76,8 +71,7 @@ class APGD(FixedEpsilonAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.steps, "steps")
-        check_count(self.restarts, "restarts")
+        check_counts(self, "steps", "restarts")
 
     def run(self, problem: Problem) -> RunResult:
         lowest = Lowest(problem)
@@ -176,15 +170,10 @@ class Square(FixedEpsilonAttack):
 
     Parameters
     ----------
-    epsilon : float
-        Radius in `norm`, in the units of the features.
-    norm : {"linf", "l2"}
     queries : int
         Per example.
     """
 
-    epsilon: float = 8 / 255
-    norm: str = "linf"
     queries: int = 500
 
     name: ClassVar[str] = "square"
@@ -192,7 +181,7 @@ class Square(FixedEpsilonAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.queries, "queries")
+        check_counts(self, "queries")
 
     def run(self, problem: Problem) -> RunResult:
         return self.search(problem)
@@ -265,27 +254,15 @@ class Auto(FixedEpsilonAttack):
     Of many classes each has a valley of its own, and steps from the clean point find the nearest: rows that stand are
     then led by APGD towards every other class in turn.
 
-    Parameters
-    ----------
-    epsilon : float
-        Radius in `norm`, in the units of the features.
-    norm : {"linf", "l2"}
-
     Notes
     -----
     ``history``: ``broken_by`` counts the rows each of them broke, in this order.
     """
 
-    epsilon: float = 8 / 255
-    norm: str = "linf"
-
     name: ClassVar[str] = "auto"
     costly: ClassVar[bool] = True
+    begins_at_clean: ClassVar[bool] = True
     _uses_anchors: ClassVar[bool] = True
-
-    @property
-    def begins_at_clean(self) -> bool:
-        return True
 
     def run(self, problem: Problem) -> RunResult:
         lowest = Lowest(problem)

@@ -60,6 +60,11 @@ class Attack(ABC):
     costly: ClassVar[bool] = False  # searches long for every single example
     bounded: ClassVar[bool]
 
+    @property
+    def begins_at_clean(self) -> bool:
+        """Whether it first asks for the gradients at the clean points."""
+        return False
+
     def __post_init__(self) -> None:
         check_box(self.box)
         check_count(self.chunk_size, "chunk_size")
@@ -232,11 +237,6 @@ class Attack(ABC):
             state.score_error = max(state.score_error, float(error.max()))
         state.gradients = gradients
 
-    @property
-    def begins_at_clean(self) -> bool:
-        """Whether it first asks for the gradients at the clean points."""
-        return False
-
     def _attack(
         self, state: AttackState, open_rows: np.ndarray, epsilon: float | None
     ) -> tuple[np.ndarray, np.ndarray, Records]:
@@ -299,12 +299,19 @@ class Attack(ABC):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FixedEpsilonAttack(Attack):
-    """Looks for a misclassified point inside a ball; a subclass has `epsilon`, `norm` and writes `run`."""
+    """Looks for a misclassified point inside a ball; a subclass writes `run`.
 
-    epsilon: float
-    norm: str
+    Parameters
+    ----------
+    epsilon : float
+        Radius in `norm`, in the units of the features.
+    norm : {"linf", "l2"}
+    """
+
+    epsilon: float = 8 / 255
+    norm: str = "linf"
 
     bounded: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_from_anchors, walk
 from attacks.geometry import row_dots, row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count, check_epsilon, check_positive
+from attacks.validation import check_count, check_counts, check_epsilon, check_positive
 
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
 
@@ -67,9 +67,7 @@ class CarliniWagner(MinimumNormAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.binary_search_steps, "binary_search_steps")
-        check_count(self.steps, "steps")
-        check_count(self.warm_steps, "warm_steps")
+        check_counts(self, "binary_search_steps", "steps", "warm_steps")
         check_count(self.restarts, "restarts", least=0)
         check_positive(self.learning_rate, "learning_rate")
         check_epsilon(self.confidence, "confidence")

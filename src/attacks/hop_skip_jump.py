@@ -11,7 +11,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_from_anchors, bisect
 from attacks.geometry import row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count
+from attacks.validation import check_counts
 
 # Labels asked to find the boundary on a segment, and to find a step that stays on the far side of it.
 BISECTIONS, HALVINGS = 12, 8
@@ -44,8 +44,7 @@ class HopSkipJump(MinimumNormAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.max_queries, "max_queries")
-        check_count(self.votes, "votes")
+        check_counts(self, "max_queries", "votes")
 
     def run(self, problem: Problem) -> RunResult:
         nearest = Nearest(problem)

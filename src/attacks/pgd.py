@@ -12,29 +12,15 @@ import torch
 from attacks.base import FixedEpsilonAttack
 from attacks.geometry import linf_limits, row_norms, rows_of
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count, check_positive
+from attacks.validation import check_counts, check_positive
 
 
 @dataclass(frozen=True)
 class FGSM(FixedEpsilonAttack):
-    """One step of length epsilon against the gradient of the margin (Goodfellow et al. 2015).
-
-    Parameters
-    ----------
-    epsilon : float
-        Radius in `norm`, in pixel units.
-    norm : {"linf", "l2"}
-        The sign of the gradient, or its direction.
-    """
-
-    epsilon: float = 8 / 255
-    norm: str = "linf"
+    """One step of length epsilon against the gradient of the margin: its sign, or its direction (Goodfellow 2015)."""
 
     name: ClassVar[str] = "fgsm"
-
-    @property
-    def begins_at_clean(self) -> bool:
-        return True
+    begins_at_clean: ClassVar[bool] = True
 
     def run(self, problem: Problem) -> RunResult:
         descent = Descent(problem, self.norm, problem.radius, steps=1)
@@ -50,7 +36,6 @@ class NoAttack(FixedEpsilonAttack):
     """Leaves every point where it is: clean accuracy, in the form of a result."""
 
     epsilon: float = 0.0
-    norm: str = "linf"
 
     name: ClassVar[str] = "none"
     needs_gradients: ClassVar[bool] = False
@@ -69,12 +54,9 @@ class PGD(FixedEpsilonAttack):
 
     Parameters
     ----------
-    epsilon : float
-        Radius in `norm`, in pixel units.
     steps : int
     step_size : float, optional
         Length of a step in `norm`; ``epsilon / 4`` when None.
-    norm : {"linf", "l2"}
     random_start : bool
         Begin at a random point of the ball instead of at x.
     restarts : int
@@ -88,10 +70,8 @@ class PGD(FixedEpsilonAttack):
     that returned exactly 0: the sign of a masked or vanished gradient).
     """
 
-    epsilon: float = 8 / 255
     steps: int = 10
     step_size: float | None = None
-    norm: str = "linf"
     random_start: bool = False
     restarts: int = 1
 
@@ -103,8 +83,7 @@ class PGD(FixedEpsilonAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.steps, "steps")
-        check_count(self.restarts, "restarts")
+        check_counts(self, "steps", "restarts")
         if self.step_size is not None:
             check_positive(self.step_size, "step_size")
 

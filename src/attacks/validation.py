@@ -34,6 +34,12 @@ def check_count(value: Any, name: str, least: int = 1) -> None:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
+def check_counts(attack: Any, *names: str) -> None:
+    """Integer settings of an attack, from 1 on."""
+    for name in names:
+        check_count(getattr(attack, name), name)
+
+
 def check_positive(value: Any, name: str) -> None:
     """A finite number > 0."""
     if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value > 0):

@@ -12,7 +12,7 @@ from attacks.boundary import Nearest, approach_from_anchors, bisect, crosses_wit
 from attacks.carlini_wagner import ConstantSearch, EarlyAbort
 from attacks.geometry import columns_of, row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count, check_epsilon, check_positive
+from attacks.validation import check_count, check_counts, check_epsilon, check_positive
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
 # of MNIST 1 vs 7: 4 finds the nearest points on average, and the choice matters little (within 4 %).
@@ -97,8 +97,7 @@ class ZOO(MinimumNormAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for setting in ("max_queries", "coordinates", "binary_search_steps", "steps", "patience", "sweeps"):
-            check_count(getattr(self, setting), setting)
+        check_counts(self, "max_queries", "coordinates", "binary_search_steps", "steps", "patience", "sweeps")
         check_count(self.restarts, "restarts", least=0)
         check_positive(self.h, "h")
         check_positive(self.learning_rate, "learning_rate")

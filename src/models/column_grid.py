@@ -6,7 +6,7 @@ out. With batches of B·k/(k-1) rows every column sees B rows per iteration, exa
 """
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,19 +154,19 @@ def _accuracy(record: TrainingRecord, signs: np.ndarray, numbers: np.ndarray, fo
     return np.where(record.diverged, 0.0, accuracy)
 
 
+@dataclass
 class _HeldOut:
     """Held-out rows under the threat, for some of the columns at a time."""
 
-    def __init__(
-        self,
-        live: LiveExpansion,
-        record: TrainingRecord,
-        X: Any,
-        signs: np.ndarray,
-        numbers: np.ndarray,
-        how: CrossValidation,
-    ):
-        self.live, self.record, self.X, self.signs, self.numbers, self.how = live, record, X, signs, numbers, how
+    live: LiveExpansion
+    record: TrainingRecord
+    X: Any
+    signs: np.ndarray
+    numbers: np.ndarray
+    how: CrossValidation
+
+    def __post_init__(self) -> None:
+        live, record = self.live, self.record
         # ‖mean of iterates‖ is at most the mean of their norms.
         self.norms = record.norms[live.tail :].mean(0) if live.tail is not None else record.norms[-1]
 

@@ -65,10 +65,7 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
         for number, label in enumerate(self.classes_):
             watch = _part(observer, number, len(self.classes_))
             self.estimators_.append(clone(self.base).fit(X, np.where(y == label, 1, -1), observer=watch))
-        self.curve_: dict[str, np.ndarray] = {"iteration": np.array([1])}
-        if eval_set is not None:
-            error = float(np.mean(self.predict(eval_set[0]) != np.asarray(eval_set[1])))
-            self.curve_["test_error"] = np.array([error])
+        self.curve_ = one_point_curve(self, eval_set)
         return self
 
     @property
@@ -169,6 +166,14 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
         model = cls(clone(machines[0]))
         model.estimators_, model.classes_, model.curve_ = machines, decode_labels(meta["classes"]), {}
         return model
+
+
+def one_point_curve(fitted: Any, eval_set: Any) -> dict[str, np.ndarray]:
+    """The ``curve_`` of a training that shows no iterates."""
+    curve = {"iteration": np.array([1])}
+    if eval_set is not None:
+        curve["test_error"] = np.array([float(np.mean(fitted.predict(eval_set[0]) != np.asarray(eval_set[1])))])
+    return curve
 
 
 def _part(observer: Any, number: int, count: int) -> Any:

@@ -21,7 +21,7 @@ from models.expansions import KernelSpace, SupportVectors
 from models.fitted import FittedClassifier, float64_rows
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
 from models.kernels import RBF
-from models.one_vs_rest import SettingsOfBase
+from models.one_vs_rest import SettingsOfBase, one_point_curve
 from models.training import Observer
 
 # A kernel matrix of more rows than the first (2 GiB, and its folds as much again) is not made to tune.
@@ -112,22 +112,17 @@ class KernelSVC(ExpansionClassifier):
             ``observer("train", 1, 1, norm=[, test_error=])``, at the end.
         """
         X, signs = self._validate_training_data(X, y)
-        evaluation = self._validate_evaluation(eval_set)
+        self._validate_evaluation(eval_set)  # before the time is spent
         self.gamma_ = self._resolve_gamma(X)
         machine = fastest_svc()
         fitted = machine(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
         self.n_iter_ = int(fitted.n_iter_[0])
         self._hold(X[fitted.support_], dense(fitted.dual_coef_)[0], float(fitted.intercept_[0]), X.dtype == np.float64)
 
-        self.curve_ = {"iteration": np.array([1]), "norm": np.array([self.norm_])}
-        values = {"norm": self.norm_}
-        if evaluation is not None:
-            rows, labels = evaluation
-            error = float(np.mean(np.where(self.scores(rows) > 0, 1.0, -1.0) != labels))
-            self.curve_["test_error"] = np.array([error])
-            values["test_error"] = error
+        self.curve_ = one_point_curve(self, eval_set) | {"norm": np.array([self.norm_])}
         if observer is not None:
-            observer("train", 1, 1, **values)
+            told = ("norm", "test_error")
+            observer("train", 1, 1, **{name: float(self.curve_[name][0]) for name in told if name in self.curve_})
         return self
 
     def for_classes(self, n_classes: int) -> Any:
@@ -260,10 +255,7 @@ class _TrainedHere(FittedClassifier, ABC):
     def fit(self, X: Any = None, y: Any = None, eval_set: Any = None, observer: Any = None) -> Self:
         """Train; the error on `eval_set` goes into `curve_`."""
         self._hold(self._train(float64_rows(X), np.asarray(y)))
-        self.curve_: dict[str, np.ndarray] = {"iteration": np.array([1])}
-        if eval_set is not None:
-            error = float(np.mean(self.predict(eval_set[0]) != np.asarray(eval_set[1])))
-            self.curve_["test_error"] = np.array([error])
+        self.curve_ = one_point_curve(self, eval_set)
         return self
 
     def _hold(self, estimator: Any) -> None:

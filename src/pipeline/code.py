@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
+
+from pipeline.paths import write_whole
 
 _OWN = ("models", "attacks", "pipeline")
 # Results may change in their last bits with these, also where only another library imports them.
@@ -154,11 +155,9 @@ class _KnownFacts(dict[str, Facts]):
         self.stored = len(self)
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self.file.with_suffix(f".{os.getpid()}")
             # Of a file that was edited a thousand times the last contents are enough.
             latest = list(self.items())[-1000:]
-            temporary.write_text(json.dumps({content: asdict(known) for content, known in latest}))
-            temporary.replace(self.file)
+            write_whole(self.file, json.dumps({content: asdict(known) for content, known in latest}))
 
 
 @cache

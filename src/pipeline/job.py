@@ -23,7 +23,7 @@ from pipeline.interrupts import (
     uninterrupted,
     winding_up,
 )
-from pipeline.paths import DATABASE
+from pipeline.paths import DATABASE, write_whole
 from pipeline.trust import check_trusted
 from pipeline.validation import check_by_building, check_groups, check_rows, fix_axes, validate
 
@@ -65,9 +65,7 @@ class Outcome:
     def write(self, folder: Path) -> None:
         """Leave the outcome where the sweep's summary finds it, whichever process or machine ran the job."""
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{RESULT_FILE}"
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.rename(folder / RESULT_FILE)
+        write_whole(folder / RESULT_FILE, json.dumps(asdict(self)))
 
 
 def labels_of(cfg: DictConfig) -> dict[str, Any]:

@@ -54,6 +54,13 @@ def _nearest(path: Path) -> Path:
             path = path.parent
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, whoever looks or dies meanwhile."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
 def sqlite_address(database: Path) -> str:
     """The address under which SQLAlchemy, MLflow's way to the database, opens exactly this file."""
     plain = f"sqlite:///{database}"

@@ -6,18 +6,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.expansions import KernelSpace
 from models.expansions.random_features import FeatureStream
 from models.kernels import Kernel
 from oracles_models import kernel_matrix
 
 
 def stream(kernel="rbf", d=6, m=256, seed=0, dtype=torch.float64, cache_mb=8.0):
-    return FeatureStream(Kernel.registry[kernel](), d, m, seed, dtype, cache_mb)
+    return FeatureStream(KernelSpace(Kernel.registry[kernel](), (1.0,), d, dtype, seed), m, cache_mb)
 
 
 def approximate_kernel(features, number, X, gamma):
     block = features.block(number)
-    phi = np.sqrt(2 / features.n_features) * block.angles(X, features.kernel.frequency_scale(gamma)).cos()
+    phi = np.sqrt(2 / features.n_features) * block.angles(X, features.space.kernel.frequency_scale(gamma)).cos()
     return (phi @ phi.t()).numpy()
 
 

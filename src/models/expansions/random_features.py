@@ -8,7 +8,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
-from models.kernels import Kernel, Nearby
+from models.kernels import Nearby
 from models.probing import FeatureProber, Moves, Prober, add_probes
 
 if TYPE_CHECKING:
@@ -66,23 +66,15 @@ class FeatureStream:
 
     Parameters
     ----------
-    kernel : Kernel
-    dimension : int
+    space : KernelSpace
+        The draws are float32 numbers whatever its dtype; a float64 model uses the same features.
     n_features : int
         Features per block, m.
-    seed : int
-    dtype : torch.dtype
-        The draws are float32 numbers in any case; a float64 model uses the same features.
     cache_mb : float
     """
 
-    def __init__(self, kernel: Kernel, dimension: int, n_features: int, seed: int, dtype: torch.dtype, cache_mb: float):
-        self.kernel = kernel
-        self.dimension = dimension
-        self.n_features = n_features
-        self.seed = seed
-        self.dtype = dtype
-        self.cache_mb = cache_mb
+    def __init__(self, space: KernelSpace, n_features: int, cache_mb: float):
+        self.space, self.n_features, self.cache_mb = space, n_features, cache_mb
         self._kept: dict[int, Block] = {}
         self._panels: dict[tuple[int, ...], Block] = {}
         self._source: FeatureStream | None = None
@@ -93,7 +85,7 @@ class FeatureStream:
             return self._kept[number]
         if self._source is not None:
             # All draws are float32 numbers: converting them is exact, and ten times as fast as drawing.
-            return Block(*(part.to(self.dtype) for part in self._source.block(number)))
+            return Block(*(part.to(self.space.dtype) for part in self._source.block(number)))
         block = self._draw(number)
         # Blocks are read in turn, over and over: under that pattern evicting an old block for each new one would never
         # find anything in memory.
@@ -126,14 +118,14 @@ class FeatureStream:
 
     def in_dtype(self, dtype: torch.dtype) -> "FeatureStream":
         """The same features in another precision, converted from those kept here; not kept themselves."""
-        if dtype == self.dtype:
+        if dtype == self.space.dtype:
             return self
-        other = FeatureStream(self.kernel, self.dimension, self.n_features, self.seed, dtype, cache_mb=0)
+        other = FeatureStream(replace(self.space, dtype=dtype), self.n_features, cache_mb=0)
         other._source = self
         return other
 
     def _draw(self, number: int) -> Block:
-        frequencies = np.empty((self.dimension, self.n_features), dtype=np.float32)
+        frequencies = np.empty((self.space.dimension, self.n_features), dtype=np.float32)
         parts = np.array_split(frequencies, _PARTS)
         # numpy draws without holding the interpreter lock, and each part has its own stream: threads change nothing.
         draws = (self._rng(number, part).standard_normal for part in range(_PARTS))
@@ -141,13 +133,13 @@ class FeatureStream:
             drawn.result()
         rng = self._rng(number, _PARTS)
         phases = rng.random(self.n_features, dtype=np.float32) * np.float32(2 * np.pi)
-        lengths = self.kernel.frequency_lengths(rng, self.n_features)
+        lengths = self.space.kernel.frequency_lengths(rng, self.n_features)
         if lengths is not None:
             frequencies *= lengths
-        return Block(torch.from_numpy(frequencies).to(self.dtype), torch.from_numpy(phases).to(self.dtype))
+        return Block(*(torch.from_numpy(drawn).to(self.space.dtype) for drawn in (frequencies, phases)))
 
     def _rng(self, number: int, part: int) -> np.random.Generator:
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, number, part])))
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.space.seed, number, part])))
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled or copied stream draws its blocks again.
@@ -187,7 +179,7 @@ class RandomFeatureSum(LiveExpansion):
         super().__init__(space, n_columns)
         self.n_features = n_features
         self._moments: tuple[int, list[float]] | None = None
-        self.stream = FeatureStream(space.kernel, space.dimension, n_features, space.seed, space.dtype, cache_mb)
+        self.stream = FeatureStream(space, n_features, cache_mb)
 
     def average_tail(self, start: int) -> None:
         super().average_tail(start)

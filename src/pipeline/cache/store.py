@@ -20,6 +20,7 @@ from pipeline.cache import entry as entries
 from pipeline.cache.entry import DamagedEntry, Entry
 from pipeline.cache.locks import PassingLock
 from pipeline.cache.shared import SharedFiles
+from pipeline.paths import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +60,7 @@ class StageStore:
         file = self.folder / ".identity"
         with FileLock(self.folder / ".identity.lock"):
             if not file.is_file() or not file.read_text().strip():
-                temporary = file.with_suffix(".new")
-                temporary.write_text(uuid.uuid4().hex)
-                temporary.replace(file)
+                write_whole(file, uuid.uuid4().hex)
             return file.read_text().strip()
 
     def lock(self, stage: str, key: str) -> PassingLock:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.command import Command, Setting, tracking_settings, truth
 from pipeline.errors import UserError
+from pipeline.paths import DATABASE
 
 if TYPE_CHECKING:
     from pipeline.tracking.store import TrackingStore
@@ -72,7 +73,7 @@ def _open(settings: dict[str, Any]) -> TrackingStore:
     from pipeline.tracking.store import open_to_read
 
     tracking = {name: settings[f"tracking.{name}"] for name in ("uri", "folder", "experiment")}
-    if not tracking["uri"] and not Path(tracking["folder"], "mlflow.db").is_file():
+    if not tracking["uri"] and not Path(tracking["folder"], DATABASE).is_file():
         raise UserError(f"no runs are tracked in {tracking['folder']}/ (tracking.folder, tracking.uri); {_WHAT_TO_RUN}")
     return open_to_read(OmegaConf.create(tracking))
 

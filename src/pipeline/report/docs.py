@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.figures.style import SavedFigure
 from pipeline.labels import dataset_name
+from pipeline.paths import write_whole
 from pipeline.report.build import Report, SectionReport, sentence
 from pipeline.report.claims import TEST, Claim, Comparison, untested
 from pipeline.report.content import PAPER_COLUMNS, Cell, Row
@@ -34,7 +34,7 @@ Pair = tuple[float, float | None] | None
 def write_docs(report: Report, reader: Reader, target: Path) -> Path:
     """Store the report's numbers and figures beside ``target``, and write the pages from them."""
     (target.parent / "figures").mkdir(parents=True, exist_ok=True)
-    _replace(target.with_suffix(".json"), compact(stored(report, reader, target)))
+    write_whole(target.with_suffix(".json"), compact(stored(report, reader, target)) + "\n")
     return render(target)
 
 
@@ -165,11 +165,11 @@ def render(target: Path) -> Path:
     contents = [f"- [{heading}](#{_anchor(heading)})" for heading in headings]
     made = f"Made {results['made']} from {results['runs']} tracked runs, on a machine with {results['machine']}."
     head = ["# Results", "", _comment(target), "", made, f"{results['versions']}.", f"The paper: {CITATION}.", ""]
-    _replace(target, "\n".join([*head, *contents, *links, "", *body]))
+    write_whole(target, "\n".join([*head, *contents, *links, "", *body]).rstrip() + "\n")
     (target.parent / target.stem).mkdir(exist_ok=True)
     for dataset in pages:
         page = _dataset_page(dataset, results, target)
-        _replace(target.parent / target.stem / f"{dataset}.md", "\n".join(page))
+        write_whole(target.parent / target.stem / f"{dataset}.md", "\n".join(page).rstrip() + "\n")
     return target
 
 
@@ -306,9 +306,3 @@ def _comment(target: Path) -> str:
     return (
         f"<!-- Written by `python -m pipeline.report docs={target.parent.name}/{target.name}`; reading: {READING}. -->"
     )
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text.rstrip() + "\n")
-    os.replace(temporary, path)

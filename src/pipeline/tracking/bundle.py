@@ -19,6 +19,7 @@ from filelock import Timeout
 from pipeline.cache.locks import PassingLock
 from pipeline.cache.shared import SharedFiles
 from pipeline.errors import UserError
+from pipeline.paths import write_whole
 from pipeline.tracking.store import TrackingStore, path_of
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,7 @@ class RunBundle:
         """Write the document that makes the folder a bundle (last, so that a half-written one is not taken for one)."""
         document = asdict(self)
         del document["folder"]
-        temporary = self.folder / f".{_DOCUMENT}"
-        temporary.write_text(json.dumps(document))
-        temporary.rename(self.folder / _DOCUMENT)
+        write_whole(self.folder / _DOCUMENT, json.dumps(document))
 
     @classmethod
     def read(cls, folder: Path) -> RunBundle:

@@ -325,7 +325,7 @@ def _elsewhere(location: str | None, here: Path) -> bool:
 def _belongs_here(location: str, here: Path, runs: Iterable[str]) -> bool:
     there = path_of(location)
     # Gone: moved. With a database beside it: the original of a copy. Some of the files are here: both, one day.
-    return not there.is_dir() or (there.parent / "mlflow.db").is_file() or any((here / run).is_dir() for run in runs)
+    return not there.is_dir() or (there.parent / DATABASE).is_file() or any((here / run).is_dir() for run in runs)
 
 
 def _runs_of(connection: sqlite3.Connection, experiment: int) -> list[str]:
