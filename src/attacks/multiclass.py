@@ -30,10 +30,15 @@ class Highest:
         self.scores = scores
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
-        scores = np.array(self.scores(X), dtype=np.float64)
-        own = scores[:, code].copy()
-        scores[:, code] = -np.inf
-        return np.asarray(own - scores.max(axis=1))
+        return _lead(np.array(self.scores(X), dtype=np.float64), code)[0]
+
+
+def _lead(scores: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+    """By how much a class leads its strongest rival, and who that is; `scores` (n, K) are written to."""
+    own = scores[:, code].copy()
+    scores[:, code] = -np.inf
+    rivals = scores.argmax(axis=1)
+    return own - scores[np.arange(len(scores)), rivals], rivals
 
 
 class Labels:
@@ -53,11 +58,7 @@ class HighestScore:
         self.forms = forms
 
     def _rivals(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
-        scores = np.stack([form.scores(X) for form in self.forms], axis=1)
-        own = scores[:, code].copy()
-        scores[:, code] = -np.inf
-        rivals = scores.argmax(axis=1)
-        return own - scores[np.arange(len(X)), rivals], rivals
+        return _lead(np.stack([form.scores(X) for form in self.forms], axis=1), code)
 
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
         return self._rivals(X, code)[0]

@@ -182,27 +182,25 @@ class RunResult:
     margins: np.ndarray | None = None
 
 
+@dataclass(eq=False)
 class AttackState:
     """The attacked set as the whole call sees it: validated rows, clean scores, where to report."""
 
-    def __init__(
-        self,
-        target: Any,
-        X: np.ndarray,
-        signs: np.ndarray,
-        scores: np.ndarray,
-        observer: Observer | None,
-        reference: np.ndarray | None,
-        limits: tuple[Limit, Limit],
-    ) -> None:
-        self.target, self.X, self.signs, self.scores, self.limits = target, X, signs, scores, limits
-        # Gradients of the clean scores, and how far the scores that came with them are from the model's own.
-        self.gradients: np.ndarray | None = None
-        self.score_error = 0.0
-        self.observer, self.reference = observer, reference
-        self.already = misclassified(scores, signs)
-        self.tolerance = 1e-6 * float(np.abs(scores).max())
-        self.notes: list[str] = []
+    target: Any
+    X: np.ndarray
+    signs: np.ndarray
+    scores: np.ndarray
+    observer: Observer | None
+    reference: np.ndarray | None
+    limits: tuple[Limit, Limit]
+    # Gradients of the clean scores, and how far the scores that came with them are from the model's own.
+    gradients: np.ndarray | None = None
+    score_error: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.already = misclassified(self.scores, self.signs)
+        self.tolerance = 1e-6 * float(np.abs(self.scores).max())
 
     @property
     def gradient_tolerance(self) -> float:

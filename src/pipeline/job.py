@@ -106,7 +106,9 @@ def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> 
     if not _was_computed(cfg):
         check_by_building(cfg)
     with terminated_as_exception(), no_space_as_user_error():
-        _limit_threads(cfg)
+        threads = job_threads(cfg.compute.threads)
+        if threads is not None:
+            limit_threads(threads)
         from pipeline.cache import StageStore
         from pipeline.tracking import runs
         from pipeline.tracking.bundle import send_pending
@@ -269,12 +271,14 @@ def _was_computed(cfg: DictConfig) -> bool:
 
 def _fingerprint(cfg: DictConfig, sweep: str | None) -> str:
     """From the data's manifest when the files are untouched, else by loading (and fetching); one for a whole sweep."""
+    from hydra.core.hydra_config import HydraConfig
+
     from pipeline.data import hold_to, summary
 
     known = summary(cfg.dataset)
     found = known["fingerprint"] if known else _load_data(cfg).fingerprint
     if sweep is not None:
-        hold_to(Path(_hydra().sweep.dir), cfg.dataset, found)
+        hold_to(Path(HydraConfig.get().sweep.dir), cfg.dataset, found)
     return found
 
 
@@ -308,18 +312,6 @@ def _check_supported(cfg: DictConfig, data: Any) -> None:
         check_protocol(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
 
 
-def _hydra() -> Any:
-    from hydra.core.hydra_config import HydraConfig
-
-    return HydraConfig.get()
-
-
-def _limit_threads(cfg: DictConfig) -> None:
-    threads = job_threads(cfg.compute.threads)
-    if threads is not None:
-        limit_threads(threads)
-
-
 def _job_tags() -> dict[str, str]:
     """Where to find the job's logs: its folder, and on a cluster its id, its node and the file with its output."""
     from hydra.core.hydra_config import HydraConfig
@@ -349,8 +341,5 @@ def _end_quietly(store: TrackingStore, run_id: str, status: str, reason: str, tr
     try:
         runs.end(store, run_id, status, reason, trace)
     except Exception as error:
-        log.warning("  the run could not be marked %s (%s); the next start of this job does it", status, _kind(error))
-
-
-def _kind(error: Exception) -> str:
-    return "no space left on the disk" if is_full_disk(error) else type(error).__name__
+        kind = "no space left on the disk" if is_full_disk(error) else type(error).__name__
+        log.warning("  the run could not be marked %s (%s); the next start of this job does it", status, kind)

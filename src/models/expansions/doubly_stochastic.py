@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, RunningScores, negligible
-from models.expansions.random_features import RandomFeatures, RandomFeatureSum, first_columns
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,12 @@ class DoublyStochastic(RandomFeatures):
     def begin(self, space: KernelSpace, n_columns: int) -> "DoublyStochasticSum":
         return DoublyStochasticSum(space, n_columns, int(self.n_features), self.cache_mb)
 
-    def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "DoublyStochasticSum":
-        live = self.begin(space, 1)
-        live.terms = [torch.from_numpy(term.copy())[:, None] for term in arrays["terms"]]
-        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
-        return live
-
 
 class DoublyStochasticSum(RandomFeatureSum):
     """Block t belongs to iteration t; `terms[t]` holds its weights when it was added."""
 
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)
-        self.terms: list[Tensor] = []
         self._live: list[tuple[int, Tensor]] | None = None
 
     def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:
@@ -99,6 +91,3 @@ class DoublyStochasticSum(RandomFeatureSum):
                 self.accumulate(block, X[rows], term, current[rows])
             stages[t] = current[:, 0]
         return stages
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"terms": first_columns(self.terms), "decays": torch.stack(self.decays)[:, 0].numpy()}

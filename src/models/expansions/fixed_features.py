@@ -11,7 +11,7 @@ from torch import Tensor
 from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, ScoreTracker
-from models.expansions.random_features import RandomFeatures, RandomFeatureSum, first_columns
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,9 @@ class FixedFeatures(RandomFeatures):
         return FixedFeatureSum(space, n_columns, int(self.n_features), self.cache_mb)
 
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "FixedFeatureSum":
-        live = self.begin(space, 1)
+        live = super().restore(space, arrays)
+        assert isinstance(live, FixedFeatureSum)
         live.weights = torch.from_numpy(arrays["weights"].copy())[:, None]
-        live.terms = [torch.from_numpy(term.copy())[:, None] for term in arrays["terms"]]
-        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
         return live
 
 
@@ -49,7 +48,6 @@ class FixedFeatureSum(RandomFeatureSum):
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)
         self.weights = torch.zeros(n_features, n_columns, dtype=space.dtype)
-        self.terms: list[Tensor] = []
         self._tail_sum, self._tail_count = self.weights, 0
         # The batch last scored and its features: the same batch is added next.
         self._recent: tuple[Tensor, Tensor] | None = None
@@ -119,11 +117,7 @@ class FixedFeatureSum(RandomFeatureSum):
         return stages
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "weights": self.weights[:, 0].numpy(),
-            "terms": first_columns(self.terms),
-            "decays": torch.stack(self.decays)[:, 0].numpy(),
-        }
+        return super().arrays() | {"weights": self.weights[:, 0].numpy()}
 
 
 class BankScores(ScoreTracker):

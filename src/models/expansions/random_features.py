@@ -168,16 +168,27 @@ class RandomFeatures(Expansion):
         if not self.cache_mb >= 0:
             raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
 
+    def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "RandomFeatureSum":
+        live = self.begin(space, 1)
+        live.terms = [torch.from_numpy(term.copy())[:, None] for term in arrays["terms"]]
+        live.decays = list(torch.from_numpy(arrays["decays"].copy())[:, None])
+        return live
+
+    @abstractmethod
+    def begin(self, space: KernelSpace, n_columns: int) -> "RandomFeatureSum": ...
+
 
 class RandomFeatureSum(LiveExpansion):
     """What the two random-feature expansions share: evaluating blocks with given weights.
 
-    Weights carry the amplitude: with features sqrt(2/m)·cos they are sqrt(2/m) times the usual coefficients.
+    Weights carry the amplitude: with features sqrt(2/m)·cos they are sqrt(2/m) times the usual coefficients. `terms[t]`
+    are those that iteration t added.
     """
 
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns)
         self.n_features = n_features
+        self.terms: list[Tensor] = []
         self._moments: tuple[int, list[float]] | None = None
         self.stream = FeatureStream(space, n_features, cache_mb)
 
@@ -330,7 +341,6 @@ class RandomFeatureSum(LiveExpansion):
             vectors = product
         return values.double() * scale**2
 
-
-def first_columns(tensors: list[Tensor]) -> np.ndarray:
-    """First columns of (m, n_columns) tensors as one array (T, m)."""
-    return torch.stack([tensor[:, 0] for tensor in tensors]).numpy()
+    def arrays(self) -> dict[str, np.ndarray]:
+        terms = torch.stack([term[:, 0] for term in self.terms]).numpy()
+        return {"terms": terms, "decays": torch.stack(self.decays)[:, 0].numpy()}

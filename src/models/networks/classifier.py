@@ -140,7 +140,7 @@ class AdvNetwork(BinaryClassifier):
             curve: dict[str, list[float]] = {"iteration": [], "loss": []}
             self.diverged_, step = False, 0
             for _ in range(epochs):
-                last = self._copy_weights()
+                last = {name: value.clone() for name, value in self.network_.state_dict().items()}
                 losses = []
                 for part in torch.randperm(len(rows)).split(size)[:batches]:
                     for loss in training.losses(self.logits, rows[part], labels[part], self.ball):
@@ -170,9 +170,6 @@ class AdvNetwork(BinaryClassifier):
                 stacklevel=3,
             )
         return self
-
-    def _copy_weights(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self.network_.state_dict().items()}
 
     def logits(self, X: Tensor) -> Tensor:
         """Outputs of the network for a batch, shape (n, 2)."""

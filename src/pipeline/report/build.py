@@ -317,10 +317,6 @@ def _own_file(parts: Sequence[Any]) -> str:
     return "".join(f" {shlex.quote(f'dataset.{key}={value}')}" for key, value in given.items() if value != "None")
 
 
-def _badge(claim: Claim | Any) -> str:
-    return _BADGES.get(claim.verdict, "none")
-
-
 @cache
 def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -334,6 +330,6 @@ def _environment() -> Any:
     )
     environment.filters["data_uri"] = data_uri
     environment.filters["shown_width"] = shown_width
-    environment.filters["badge"] = _badge
+    environment.filters["badge"] = lambda claim: _BADGES.get(claim.verdict, "none")
     environment.filters["sentence"] = sentence
     return environment

@@ -77,12 +77,13 @@ def _stored_section(part: SectionReport, folder: Path) -> dict[str, Any]:
             paper = row.published(section.dataset, cell.setting.attack) if cell.setting.is_paper else None
             certified = None if None in low else Stat.of(value for value in low if value is not None)
             cells.append(_stored_cell(row, cell.setting.attack, label, certified, Stat.of(high), cell, paper))
-    seconds = [
-        {"row": row.label}
-        | {kind: _mean(row.shared(f"{metric}_seconds")) for kind, metric in (("grid", "tune"), ("training", "train"))}
-        | {"paper_minutes": _ends([p.minutes for a in PAPER_COLUMNS if (p := row.published(section.dataset, a))])}
-        for row in section.shown_rows
-    ]
+    seconds = []
+    for row in section.shown_rows:
+        taken = {
+            kind: _mean(row.shared(f"{stage}_seconds")) for kind, stage in (("grid", "tune"), ("training", "train"))
+        }
+        minutes = sorted(p.minutes for attack in PAPER_COLUMNS if (p := row.published(section.dataset, attack)))
+        seconds.append({"row": row.label} | taken | {"paper_minutes": [minutes[0], minutes[-1]] if minutes else []})
     return {
         "dataset": section.dataset,
         "label": section.label,
@@ -113,10 +114,6 @@ def _stored_point(point: BracketPoint) -> dict[str, Any]:
 def _pair(stat: Stat | None) -> Pair:
     """Mean and deviation in percent; no deviation of one seed."""
     return (round(100 * stat.mean, 2), round(100 * stat.std, 2) if stat.n > 1 else None) if stat else None
-
-
-def _ends(values: list[float]) -> list[float]:
-    return [min(values), max(values)] if values else []
 
 
 def _mean(values: dict[int, float]) -> float | None:

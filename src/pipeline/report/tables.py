@@ -122,30 +122,22 @@ def other_table(section: Section) -> Table | None:
     for row in section.rows:
         for cell in row.cells:
             if not any(cell is other for other in shown):
-                entries = [name(row.label), name(cell.setting.label), _entry(cell, "clean_accuracy"), _bracket(cell)]
+                entries = [name(row.label), name(cell.setting.label), _clean_of(cell), _bracket(cell)]
                 table.rows.append(entries)
     return table if table.rows else None
 
 
-def _entry(cell: Cell | None, metric: str) -> Entry:
-    value = cell.stat(metric) if cell else None
-    if cell is None or value is None:
-        return Entry()
-    return Entry(value.percent(), _basis(cell), _failed(cell))
+def _clean_of(cell: Cell) -> Entry:
+    value = cell.stat("clean_accuracy")
+    return Entry(value.percent(), _basis(cell), _failed(cell)) if value else Entry()
 
 
 def _clean_entry(row: Row) -> Entry:
-    entry = _shared_entry(row, "clean_accuracy")
-    cell = row.cell("none")
-    return Entry(entry.text, entry.below, _failed(cell) if cell else ())
-
-
-def _shared_entry(row: Row, metric: str) -> Entry:
-    values = row.shared(metric)
-    value = Stat.of(values.values())
+    value, cell = Stat.of(row.shared("clean_accuracy").values()), row.cell("none")
+    failed = _failed(cell) if cell else ()
     if value is None:
-        return Entry()
-    return Entry(value.percent(), f"{row.cells[0].n_test} points · {seeds_text(value.n)}")
+        return Entry(failed=failed)
+    return Entry(value.percent(), f"{row.cells[0].n_test} points · {seeds_text(value.n)}", failed)
 
 
 def _paper_entry(row: Row, section: Section, attack: str) -> Entry:

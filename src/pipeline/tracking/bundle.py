@@ -215,10 +215,10 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
     client, about = store.client, None if bundle.deployment is None else flavor.Description(**bundle.deployment)
     model = logged_model(store, bundle.run_id)
     if model is None:
-        shown = {key: value for key, value in bundle.params.items() if key.startswith("model.")}
-        model = client.create_logged_model(
-            _experiment_of(store, bundle.run_id), flavor.NAME, bundle.run_id, _shown_tags(bundle), shown
-        )
+        params = {key: value for key, value in bundle.params.items() if key.startswith("model.")}
+        tags = {key: value for key, value in bundle.tags.items() if key in ("dataset", "model", "attack", "seed")}
+        home = _experiment_of(store, bundle.run_id)
+        model = client.create_logged_model(home, flavor.NAME, bundle.run_id, tags, params)
     if model.status != "READY":
         target = bundle.folder / "pyfunc"
         shutil.rmtree(target, ignore_errors=True)
@@ -228,7 +228,8 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
         client.log_model_artifacts(model.model_id, str(target))
         client.log_outputs(bundle.run_id, [LoggedModelOutput(model.model_id, step=0)])
         once = [point for point in bundle.metrics if point[2] == 0 and point[0] in _MODEL_METRICS]
-        digest = {} if bundle.dataset is None else _named(bundle.dataset)
+        data = {} if bundle.dataset is None else bundle.dataset
+        digest = {f"dataset_{key}": data[key] for key in ("name", "digest") if key in data}
         points = [Metric(k, v, bundle.logged_at, s, model.model_id, run_id=bundle.run_id, **digest) for k, v, s in once]
         client.log_batch(bundle.run_id, metrics=points)
         client.finalize_logged_model(model.model_id, "READY")
@@ -265,11 +266,3 @@ def register_model(store: TrackingStore, run_id: str, name: str) -> None:
 
 def _experiment_of(store: TrackingStore, run_id: str) -> str:
     return store.client.get_run(run_id).info.experiment_id
-
-
-def _shown_tags(bundle: RunBundle) -> dict[str, str]:
-    return {key: bundle.tags[key] for key in ("dataset", "model", "attack", "seed") if key in bundle.tags}
-
-
-def _named(dataset: dict[str, Any]) -> dict[str, str]:
-    return {"dataset_name": dataset["name"], "dataset_digest": dataset["digest"]}
