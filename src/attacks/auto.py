@@ -14,7 +14,7 @@ from attacks.base import FixedEpsilonAttack
 from attacks.geometry import lowest_in_ball, row_distances, row_norms
 from attacks.min_norm import MinNorm
 from attacks.multiclass import ManyClasses
-from attacks.pgd import BallAndBox, random_starts
+from attacks.pgd import BallAndBox, Lowest, random_starts
 from attacks.problem import Observer, Problem, Records, RunResult
 from attacks.result import AttackResult
 from attacks.validation import check_counts
@@ -29,25 +29,6 @@ TRIAL = 0.05
 STAGES = ("apgd", "min_norm", "apgd_from_min_norm", "apgd_from_random", "square")
 # And where there are many classes, after all these.
 TARGETED = "apgd_targeted"
-
-
-class Lowest:
-    """The smallest margin seen so far, per row of a problem, and where."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.points, self.margins = problem.X.copy(), problem.margins.copy()
-
-    @property
-    def standing(self) -> np.ndarray:
-        """Rows not broken yet."""
-        return np.flatnonzero(~self.problem.broken(self.margins, np.arange(len(self.margins))))
-
-    def offer(self, points: np.ndarray, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """Keep those of `points` whose margin is smaller than the best; which ones were kept, (k,) bool."""
-        better = margins < self.margins[index]
-        self.points[index[better]], self.margins[index[better]] = points[better], margins[better]
-        return better
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from attacks.geometry import row_dots, row_norms
 from attacks.problem import Problem, RunResult
 from attacks.validation import check_count, check_counts, check_epsilon, check_positive
 
-BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
-
 
 @dataclass(frozen=True)
 class CarliniWagner(MinimumNormAttack):
@@ -138,7 +136,7 @@ class CarliniWagner(MinimumNormAttack):
         points = np.where(warm[:, None], nearest.points[index], problem.X[index])
         succeeded = np.zeros(len(index), dtype=bool)
         place = np.arange(len(index))
-        mean, square = np.zeros_like(points), np.zeros_like(points)
+        adam = Adam(points, self.learning_rate)
         # What the warm start reached is to be beaten within the first window already.
         reached = np.where(warm, nearest.distances[index] ** 2, np.inf)
         abort = EarlyAbort(reached, max(self.steps // 10, 1), 0.9999)
@@ -155,13 +153,14 @@ class CarliniWagner(MinimumNormAttack):
             gradients *= np.where(hinge > 0, c, 0.0)[:, None].astype(points.dtype)
             delta *= 2.0
             gradients += delta
-            points = self._adam(points, gradients, mean, square, step)
+            points = points - adam.step(gradients)
             np.clip(points, *problem.limits(index), out=points)
             stalled = abort.stalled(step, losses) if self.abort_early else np.zeros(len(index), dtype=bool)
             if stalled.any():
                 stay = ~stalled
-                index, place, points, mean, square = index[stay], place[stay], points[stay], mean[stay], square[stay]
+                index, place, points = index[stay], place[stay], points[stay]
                 abort.keep(stay)
+                adam.keep(stay)
                 if len(index) == 0:
                     return succeeded
         margins = problem.margins_at(points, index)
@@ -177,22 +176,6 @@ class CarliniWagner(MinimumNormAttack):
         slope = np.abs(row_dots(gradients, delta))
         known = warm & (slope > 0)
         constants.c[index[known]] = 4.0 * row_norms(delta[known]) ** 2 / slope[known]
-
-    def _adam(
-        self, points: np.ndarray, gradients: np.ndarray, mean: np.ndarray, square: np.ndarray, step: int
-    ) -> np.ndarray:
-        mean *= BETA1
-        mean += (1.0 - BETA1) * gradients
-        square *= BETA2
-        gradients *= gradients
-        gradients *= 1.0 - BETA2
-        square += gradients
-        scale = self.learning_rate * np.sqrt(1.0 - BETA2 ** (step + 1)) / (1.0 - BETA1 ** (step + 1))
-        np.sqrt(square, out=gradients)
-        gradients += TINY
-        np.divide(mean, gradients, out=gradients)
-        gradients *= points.dtype.type(scale)
-        return points - gradients
 
     def _history(self, search: Any, already: np.ndarray) -> dict[str, Any]:
         trace, attacked = search.trace, max(int((~already).sum()), 1)
@@ -218,6 +201,37 @@ class ConstantSearch:
         self._lower[index] = np.where(succeeded, self._lower[index], np.maximum(self._lower[index], c))
         middle = 0.5 * (self._lower[index] + self._upper[index])
         self.c[index] = np.where(np.isinf(self._upper[index]), 10.0 * c, middle)
+
+
+class Adam:
+    """Steps of ADAM for rows (n, d), on all coordinates or on some of them, each with its own step count."""
+
+    def __init__(self, points: np.ndarray, rate: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
+        self._rate, self._beta1, self._beta2 = rate, beta1, beta2
+        self._mean, self._square = np.zeros_like(points), np.zeros_like(points)
+        self._visits = np.zeros(points.shape[1])
+
+    def step(self, gradients: np.ndarray, coords: Any = slice(None)) -> np.ndarray:
+        """What to subtract from the points' `coords`; written over the gradients, (n, q)."""
+        self._visits[coords] += 1
+        visits = self._visits[coords]
+        mean, square = self._mean[:, coords], self._square[:, coords]
+        mean *= self._beta1
+        mean += (1.0 - self._beta1) * gradients
+        square *= self._beta2
+        gradients *= gradients
+        gradients *= 1.0 - self._beta2
+        square += gradients
+        self._mean[:, coords], self._square[:, coords] = mean, square
+        scale = self._rate * np.sqrt(1.0 - self._beta2**visits) / (1.0 - self._beta1**visits)
+        np.sqrt(square, out=gradients)
+        gradients += 1e-8
+        np.divide(mean, gradients, out=gradients)
+        gradients *= scale.astype(gradients.dtype)
+        return gradients
+
+    def keep(self, rows: np.ndarray) -> None:
+        self._mean, self._square = self._mean[rows], self._square[rows]
 
 
 class EarlyAbort:

@@ -116,14 +116,39 @@ def random_starts(problem: Problem, norm: str, seed: int, restart: int) -> np.nd
     return problem.X + (problem.radius * radii[:, None] * noise).astype(problem.X.dtype)
 
 
+class Lowest:
+    """The smallest margin seen so far, per row of a problem, and where."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.points, self.margins = problem.X.copy(), problem.margins.copy()
+        self._lent = False  # whether the points are an array that the search goes on with: not to be written to
+
+    @property
+    def standing(self) -> np.ndarray:
+        """Rows not broken yet."""
+        return np.flatnonzero(~self.problem.broken(self.margins, np.arange(len(self.margins))))
+
+    def offer(self, points: np.ndarray, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Keep those of `points` whose margin is smaller than the best; which ones were kept, (k,) bool."""
+        better = margins < self.margins[index]
+        self.margins[index[better]] = margins[better]
+        if better.all() and len(index) == len(self.points):
+            self.points, self._lent = points, True
+        elif better.any():
+            if self._lent:
+                self.points, self._lent = self.points.copy(), False
+            self.points[index[better]] = points[better]
+        return better
+
+
 class Descent:
     """Signed or normalised gradient steps for the rows still standing; keeps the smallest margin of each."""
 
     def __init__(self, problem: Problem, norm: str, step_size: float, steps: int) -> None:
         self.problem, self.norm, self.step_size, self.steps = problem, norm, step_size, steps
         n = len(problem.X)
-        self.best = problem.X.copy()
-        self.best_margins = problem.margins.copy()
+        self.lowest = Lowest(problem)
         self.broken_at = np.full(n, steps + 1)
         self.zero_gradients = np.zeros(n, dtype=np.int64)
         self.last_gain = np.zeros(n)
@@ -143,10 +168,8 @@ class Descent:
                 margins, gradients = problem.margins_and_gradients(points, index)
             else:
                 margins = problem.margins_at(points, index)
-            better = margins < self.best_margins[index]
-            self.last_gain[index] = np.where(better, self.best_margins[index] - margins, 0.0)
-            self.best_margins[index[better]] = margins[better]
-            self._keep(points, index, better)
+            self.last_gain[index] = np.maximum(self.lowest.margins[index] - margins, 0.0)
+            self.lowest.offer(points, margins, index)
             broken = problem.broken(margins, index)
             self.broken_at[index[broken]] = step
             problem.progress(share[0] + share[1] * step / self.steps, int((self.broken_at <= self.steps).sum()))
@@ -172,12 +195,6 @@ class Descent:
             return np.zeros(len(after), dtype=bool)
         return torch.sub(torch.from_numpy(after), torch.from_numpy(before)).abs_().amax(1).eq(0.0).numpy()
 
-    def _keep(self, points: np.ndarray, index: np.ndarray, better: np.ndarray) -> None:
-        if better.all() and len(index) == len(self.best):
-            self.best = points  # never written to again
-        else:
-            self.best[index[better]] = points[better]
-
     def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
         """One step against the gradients, written over them."""
         if self.norm == "linf":
@@ -199,9 +216,9 @@ class Descent:
             "broken_at": self.broken_at,
             "zero_gradients": self.zero_gradients,
             "last_gain": np.where(self.broken_at > self.steps, self.last_gain, 0.0),
-            "total_gain": np.where(self.broken_at > self.steps, self.problem.margins - self.best_margins, 0.0),
+            "total_gain": np.where(self.broken_at > self.steps, self.problem.margins - self.lowest.margins, 0.0),
         }
-        return RunResult(self.best, trace, self.best_margins)
+        return RunResult(self.lowest.points, trace, self.lowest.margins)
 
 
 class BallAndBox:

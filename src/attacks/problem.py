@@ -116,17 +116,13 @@ class Problem:
         self.gradient_evaluations[index] += 1
         return self.margins[index], flipped(self.gradients[index], self.signs[index], self.X.dtype)
 
-    def prober(self) -> Probing:
-        """Asks about ``x ± h e_j``, for rows that move a few coordinates at a time."""
-        return Probing(self)
-
     def broken(self, margins: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Whether these margins mean a wrong class."""
         return (margins < 0) | ((margins == 0) & (self.signs[index] > 0))
 
 
 class Probing:
-    """Coordinate-wise queries about some rows of a problem.
+    """Queries about ``x ± h e_j`` of rows of a problem that move a few coordinates at a time.
 
     A model that offers ``prober()`` may remember what the last answers were made of; one that has ``probe`` alone is
     asked anew each time.

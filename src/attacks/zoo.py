@@ -9,9 +9,9 @@ import numpy as np
 
 from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_from_anchors, bisect, crosses_within, walk
-from attacks.carlini_wagner import ConstantSearch, EarlyAbort
+from attacks.carlini_wagner import Adam, ConstantSearch, EarlyAbort
 from attacks.geometry import columns_of, row_norms
-from attacks.problem import Problem, RunResult
+from attacks.problem import Probing, Problem, RunResult
 from attacks.validation import check_count, check_counts, check_epsilon, check_positive
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
@@ -170,11 +170,10 @@ class ZOO(MinimumNormAttack):
         points = np.where(known[:, None], nearest.points[index], problem.X[index])
         succeeded = np.zeros(len(index), dtype=bool)
         place = np.arange(len(index))
-        mean, square = np.zeros_like(points), np.zeros_like(points)
-        visits = np.zeros(d)
+        adam = Adam(points, self.learning_rate, self.beta1, self.beta2)
         window = max(self.patience * -(-d // q), SHORTEST_WINDOW)
         abort = EarlyAbort(nearest.distances[index] ** 2, window, 0.99)
-        probe = problem.prober()
+        probe = Probing(problem)
         for step in range(self.steps):
             # The batch depends on the seed and the step alone: every chunk of rows visits the same coordinates.
             rng = np.random.default_rng([self.random_state, round_, step])
@@ -191,16 +190,16 @@ class ZOO(MinimumNormAttack):
             self._first_constants(constants, index, margins, slopes, delta, d)
             c = constants.c[index]
             gradients = (2.0 * delta + np.where(hinge > 0, c, 0.0)[:, None] * slopes).astype(points.dtype)
-            visits[coords] += 1
-            stepped = self._adam(moved, gradients, mean, square, coords, visits[coords])
+            stepped = moved - adam.step(gradients, coords)
             lower, upper = problem.limits(index)
             points[:, coords] = np.clip(stepped, columns_of(lower, coords), columns_of(upper, coords))
             losses = row_norms(points - problem.X[index]) ** 2 + c * np.maximum(hinge, 0.0)
             leave = abort.stalled(step, losses) | ~self._affords(problem, index)
             if leave.any():
                 stay = ~leave
-                index, place, points, mean, square = index[stay], place[stay], points[stay], mean[stay], square[stay]
+                index, place, points = index[stay], place[stay], points[stay]
                 abort.keep(stay)
+                adam.keep(stay)
                 probe.keep(stay)
                 if len(index) == 0:
                     break
@@ -227,20 +226,6 @@ class ZOO(MinimumNormAttack):
         away = (delta[unset] ** 2).sum(axis=1, dtype=np.float64)
         stationary = 2.0 * away / np.maximum(np.abs((slopes[unset] * delta[unset]).sum(axis=1)), 1e-30)
         constants.c[index[unset]] = np.clip(HEADROOM * np.where(away > 0, stationary, linear), 1e-3, 1e6)
-
-    def _adam(
-        self,
-        moved: np.ndarray,
-        gradients: np.ndarray,
-        mean: np.ndarray,
-        square: np.ndarray,
-        coords: np.ndarray,
-        visits: np.ndarray,
-    ) -> np.ndarray:
-        mean[:, coords] = m = self.beta1 * mean[:, coords] + (1.0 - self.beta1) * gradients
-        square[:, coords] = v = self.beta2 * square[:, coords] + (1.0 - self.beta2) * gradients**2
-        scale = self.learning_rate * np.sqrt(1.0 - self.beta2**visits) / (1.0 - self.beta1**visits)
-        return moved - scale.astype(moved.dtype) * m / (np.sqrt(v) + 1e-8)
 
     def _restart(self, problem: Problem, nearest: Nearest) -> np.ndarray:
         """Walk from where the way to a point of the other class crosses the boundary, if that is nearer; which rows."""
@@ -295,7 +280,7 @@ class CoordinateGradients:
         self._turn, self._h = 0, h
         self._slopes = np.zeros_like(problem.X)
         self._index = index
-        self._probe = problem.prober()
+        self._probe = Probing(problem)
 
     def __call__(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if len(index) < len(self._index):

@@ -100,7 +100,7 @@ class FeatureStream:
         if numbers in self._panels:
             return self._panels[numbers]
         if self._source is not None:
-            return Block(*(part.to(self.dtype) for part in self._source.panel(numbers)))
+            return Block(*(part.to(self.space.dtype) for part in self._source.panel(numbers)))
         blocks = [self.block(number) for number in numbers]
         panel = Block(torch.cat([b.frequencies for b in blocks], dim=1), torch.cat([b.phases for b in blocks]))
         if self._has_room(panel):
