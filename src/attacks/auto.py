@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from attacks.geometry import lowest_in_ball, row_distances, row_norms
 from attacks.min_norm import MinNorm
 from attacks.multiclass import ManyClasses
 from attacks.pgd import BallAndBox, Lowest, random_starts
-from attacks.problem import Observer, Problem, Records, RunResult
+from attacks.problem import Problem, Records, Request, RunResult
 from attacks.result import AttackResult
 from attacks.validation import check_counts
 
@@ -302,25 +302,16 @@ class Auto(FixedEpsilonAttack):
         lowest.problem.charge(index, part)
         return index, points
 
-    def _by_class(
-        self,
-        target: ManyClasses,
-        X: np.ndarray,
-        y: np.ndarray,
-        epsilons: float | Sequence[float] | None,
-        observer: Observer | None,
-        reference: np.ndarray | None,
-        targets: np.ndarray | None,
-    ) -> Any:
-        found = super()._by_class(target, X, y, epsilons, observer, reference, targets)
-        if targets is not None:
+    def _by_class(self, target: ManyClasses, asked: Request) -> Any:
+        found = super()._by_class(target, asked)
+        if asked.targets is not None:
             return found
         results: list[AttackResult] = found if isinstance(found, list) else [found]
         smaller: AttackResult | None = None
         # As without classes: what is found in a ball lies in every larger one, and what it cost is carried on.
         for k in np.argsort([result.threat.epsilon for result in results], kind="stable"):
             result = results[k] if smaller is None else merged(results[k], smaller)
-            smaller = self._towards_each(target, X, y, result)
+            smaller = self._towards_each(target, asked.X, asked.y, result)
             led = int(smaller.success.sum() - results[k].success.sum())
             by = smaller.history["broken_by"] | {TARGETED: led}
             smaller = replace(smaller, history=smaller.history | {"broken_by": by})
@@ -339,7 +330,7 @@ class Auto(FixedEpsilonAttack):
             rows = np.flatnonzero(~result.success & (codes != code))
             if len(rows):
                 aims = np.full(len(rows), label)
-                aimed = apgd._by_class(target, X[rows], y[rows], None, None, None, aims)
+                aimed = apgd._by_class(target, Request(X[rows], y[rows], targets=aims))
                 scores = target.margins(aimed.examples, codes[rows])
                 result = merged(result, replace(aimed, scores=scores, success=scores <= 0), rows)
         return result

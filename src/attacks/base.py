@@ -14,7 +14,7 @@ import torch
 from attacks.boundary import Anchors
 from attacks.geometry import Limit, distortions, linf_limits, project_l2, row_distances, rows_of
 from attacks.multiclass import ManyClasses
-from attacks.problem import AttackState, Observer, Problem, Progress, Records, RunResult, misclassified, shared
+from attacks.problem import AttackState, Observer, Problem, Progress, Records, Request, RunResult, misclassified, shared
 from attacks.result import AttackResult, capped, joined
 from attacks.targets import as_target, has_gradients
 from attacks.threat import Constraints, Threat
@@ -121,7 +121,7 @@ class Attack(ABC):
         target = as_target(model)
         self._check_access(target, model)
         if isinstance(target, ManyClasses):
-            return self._by_class(target, X, y, epsilons, observer, reference, targets)
+            return self._by_class(target, Request(X, y, epsilons, observer, reference, targets))
         points = check_points(X, self.dtype, self.box)
         y = labels_to_leave(y, targets, len(points), getattr(target, "classes_", None))
         signs = check_labels(y, len(points), getattr(target, "classes_", None))
@@ -152,18 +152,10 @@ class Attack(ABC):
                 "use a black-box attack (ZOO) or give the model scores_and_gradients"
             )
 
-    def _by_class(
-        self,
-        target: ManyClasses,
-        X: np.ndarray,
-        y: np.ndarray,
-        epsilons: float | Sequence[float] | None,
-        observer: Observer | None,
-        reference: np.ndarray | None,
-        targets: np.ndarray | None,
-    ) -> Any:
+    def _by_class(self, target: ManyClasses, asked: Request) -> Any:
         """The rows of each label (or target) against that class alone: a margin like any other."""
-        points = check_points(X, self.dtype, self.box)
+        y, targets, epsilons, reference = asked.y, asked.targets, asked.epsilons, asked.reference
+        points = check_points(asked.X, self.dtype, self.box)
         if np.shape(y) != (len(points),) or (targets is not None and np.shape(targets) != (len(points),)):
             raise ValueError(f"y and targets must have shape ({len(points)},) to match X")
         codes = target.codes(y, "y") if targets is None else target.codes(targets, "targets")
@@ -172,7 +164,7 @@ class Attack(ABC):
         for number, code in enumerate(np.unique(codes)):
             rows = np.flatnonzero(codes == code)
             signs = np.full(len(rows), 1 if targets is None else -1)
-            watch = shared(observer, number, len(np.unique(codes)))
+            watch = shared(asked.observer, number, len(np.unique(codes)))
             result = self(target.against(int(code)), points[rows], signs, epsilons, watch, others)
             found.append(result if isinstance(result, list) else [result])
             places.append(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,18 @@ Observer = Callable[..., None]
 def misclassified(scores: np.ndarray, signs: np.ndarray) -> np.ndarray:
     """Rows whose predicted class is wrong; a score of exactly 0 is ``classes_[0]``, as in scikit-learn."""
     return (scores > 0) != (signs > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """The rows to attack and how, as an attack is called with them."""
+
+    X: np.ndarray
+    y: np.ndarray
+    epsilons: float | Sequence[float] | None = None
+    observer: Observer | None = None
+    reference: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
 
 @dataclass(eq=False)
