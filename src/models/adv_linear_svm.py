@@ -79,6 +79,7 @@ class AdvLinearSVM(BinaryClassifier):
     tol: float = 1e-4
     max_iter: int = 400
 
+    _numbers: ClassVar[tuple[str, ...]] = ("objective", "dual_gap", "n_iter")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "C_f": [Interval(Real, 0, 1, closed="both")],
@@ -264,7 +265,6 @@ class AdvLinearSVM(BinaryClassifier):
         meta, curve = self._common_state()
         if self.box is not None:
             meta["params"]["box"] = [np.asarray(edge, dtype=np.float64).tolist() for edge in self.box]
-        meta |= {"objective": self.objective_, "dual_gap": self.dual_gap_, "n_iter": self.n_iter_}
         arrays = {
             "coef": self.coef_,
             "intercept": self.intercept_,
@@ -277,7 +277,6 @@ class AdvLinearSVM(BinaryClassifier):
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "AdvLinearSVM":
         """Inverse of `get_state`; scores are equal bit for bit."""
         model = cls._from_common_state(meta, arrays)
-        model.objective_, model.dual_gap_, model.n_iter_ = meta["objective"], meta["dual_gap"], meta["n_iter"]
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         model._stage_weights, model._stage_intercepts = arrays["stage_weights"], arrays["stage_intercepts"]
         return model

@@ -122,6 +122,7 @@ class AdvSVM(ExpansionClassifier):
     dtype: str = "auto"
     random_state: int | np.random.RandomState | None = 0
 
+    _numbers: ClassVar[tuple[str, ...]] = ("gamma", "norm", "diverged", "penalty_too_large")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "schedule": [StrOptions({"constant", "diminishing"})],
         # Live views of the registries: a class defined later counts, too.
@@ -284,14 +285,8 @@ class AdvSVM(ExpansionClassifier):
         check_is_fitted(self)
         space = self.expansion_.space
         meta, curve = self._common_state()
-        meta |= {
-            "gamma": self.gamma_,
-            "norm": self.norm_,
-            "dtype": str(space.dtype).removeprefix("torch."),
-            "diverged": self.diverged_,
-            "penalty_too_large": self.penalty_too_large_,
-            "certificate_quantity": self._certificate_quantity,
-        }
+        meta["dtype"] = str(space.dtype).removeprefix("torch.")
+        meta["certificate_quantity"] = self._certificate_quantity
         meta["params"] |= {
             "kernel": Kernel.of(self.kernel).to_dict(),
             "expansion": Expansion.of(self.expansion).to_dict(),
@@ -308,8 +303,6 @@ class AdvSVM(ExpansionClassifier):
         kernel = params["kernel"] = Kernel.from_dict(params["kernel"])
         settings = params["expansion"] = Expansion.from_dict(params["expansion"])
         model = cls._from_common_state(meta | {"params": params}, arrays)
-        model.gamma_, model.norm_ = meta["gamma"], meta["norm"]
-        model.diverged_, model.penalty_too_large_ = meta["diverged"], meta["penalty_too_large"]
         model._certificate_quantity = meta["certificate_quantity"]
         space = KernelSpace(
             kernel, (meta["gamma"],), meta["n_features_in"], _DTYPES[meta["dtype"]], params["random_state"]

@@ -33,6 +33,8 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
     _sparse: ClassVar[str | bool] = "csr"
     """The form in which sparse rows are taken; False: not at all."""
+    _numbers: ClassVar[tuple[str, ...]] = ()
+    """Fitted attributes, without their underscores, that are stored as plain numbers."""
 
     def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""
@@ -93,7 +95,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         meta = {
             "params": self.get_params(deep=False),
             "classes": encode_labels(self.classes_),
-            "n_features_in": self.n_features_in_,
+            **{name: getattr(self, f"{name}_") for name in ("n_features_in", *self._numbers)},
         }
         if hasattr(self, "feature_names_in_"):
             meta["feature_names_in"] = self.feature_names_in_.tolist()
@@ -103,7 +105,8 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     def _from_common_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         model = cls(**meta["params"])
         model.classes_ = decode_labels(meta["classes"])
-        model.n_features_in_ = meta["n_features_in"]
+        for name in ("n_features_in", *cls._numbers):
+            setattr(model, f"{name}_", meta[name])
         if "feature_names_in" in meta:
             model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
         model.curve_ = with_prefix(arrays, "curve.")

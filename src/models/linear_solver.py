@@ -215,15 +215,8 @@ class _State:
         if not np.isfinite(size) or size < 1e-10:
             return False
 
-        self.w = self.w + size * step.w
-        self.b += size * step.b
-        self.t = self.t + size * step.t
-        self.projected = self.projected + size * step.projected
-        self.alpha = self.alpha + size * step.alpha
-        self.slack = self.slack + size * step.slack
-        self.loss = self.loss + size * step.loss
-        self.upper = self.upper + size * step.upper
-        self.lower = self.lower + size * step.lower
+        for name, change in step._asdict().items():
+            setattr(self, name, getattr(self, name) + size * change)
         return True
 
     def _margins(self) -> np.ndarray:
@@ -238,6 +231,8 @@ class _State:
 
 
 class _Direction(NamedTuple):
+    """A change of what `_State` holds by the same names."""
+
     w: np.ndarray
     b: float
     t: np.ndarray

@@ -87,6 +87,7 @@ class KernelSVC(ExpansionClassifier):
     random_state: int = 0
 
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
+    _numbers: ClassVar[tuple[str, ...]] = ("gamma", "intercept", "n_iter")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "width_scale": [Interval(Real, 0, None, closed="neither")],
@@ -220,7 +221,6 @@ class KernelSVC(ExpansionClassifier):
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
         meta, curve = self._common_state()
-        meta |= {"gamma": self.gamma_, "intercept": self.intercept_, "n_iter": self.n_iter_}
         arrays = self.expansion_.arrays()
         return meta, {"vectors": arrays["rows"], "coefficients": arrays["coefficients"]} | curve
 
@@ -228,7 +228,6 @@ class KernelSVC(ExpansionClassifier):
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> "KernelSVC":
         """Inverse of `get_state`; scores are equal bit for bit."""
         model = cls._from_common_state(meta, arrays)
-        model.gamma_, model.n_iter_ = meta["gamma"], meta["n_iter"]
         vectors = arrays["vectors"]
         model._hold(vectors, arrays["coefficients"], meta["intercept"], vectors.dtype == np.float64)
         return model

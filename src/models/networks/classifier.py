@@ -84,6 +84,7 @@ class AdvNetwork(BinaryClassifier):
     random_state: int = 0
 
     _sparse: ClassVar[str | bool] = False
+    _numbers: ClassVar[tuple[str, ...]] = ("diverged", "n_iter")
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "training": [str, Training],
         "epsilon": [Interval(Real, 0, None, closed="left")],
@@ -226,7 +227,6 @@ class AdvNetwork(BinaryClassifier):
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
         meta, curve = self._common_state()
-        meta |= {"diverged": self.diverged_, "n_iter": self.n_iter_}
         meta["dtype"] = str(next(self.network_.parameters()).dtype).removeprefix("torch.")
         meta["params"] |= {"training": Training.of(self.training).to_dict()}
         arrays = {f"network.{name}": value.numpy() for name, value in self.network_.state_dict().items()}
@@ -237,7 +237,6 @@ class AdvNetwork(BinaryClassifier):
         """Inverse of `get_state`; scores are equal bit for bit, in another ``dtype`` those of the same weights."""
         params = meta["params"] | {"training": Training.from_dict(meta["params"]["training"])}
         model: AdvNetwork = cls._from_common_state(meta | {"params": params}, arrays)
-        model.diverged_, model.n_iter_ = meta["diverged"], meta["n_iter"]
         dtype = torch.float64 if meta["dtype"] == "float64" else torch.float32
         model.network_ = build_network(model.n_features_in_, model.image_shape, 0.0, 1.0).to(dtype)
         weights = with_prefix(arrays, "network.")
