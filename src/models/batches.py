@@ -83,10 +83,7 @@ class FreshExamples(RowSource):
         self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray, expansion: "LiveExpansion", ball: Ball, steps: int
     ):
         super().__init__(X, dtype)
-        self.signs = signs
-        self.expansion = expansion
-        self.ball = ball
-        self.steps = steps
+        self.signs, self.expansion, self.ball, self.steps = signs, expansion, ball, steps
         self._given = 0
 
     def view(self, ids: np.ndarray) -> BatchView:

@@ -6,6 +6,7 @@ labels of the classes. MLflow opens it through `_load_pyfunc`; nothing here need
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ DOCUMENT = "deployment.json"
 OUTPUTS = ("label", "scores", "radius")
 
 
+@dataclass(eq=False, repr=False)
 class DeployedClassifier(ClassifierMixin, BaseEstimator):
     """A fitted model behind the scaling of its data, with the labels of the data.
 
@@ -40,17 +42,10 @@ class DeployedClassifier(ClassifierMixin, BaseEstimator):
         In the order of ``model.classes_``: a positive score of two classes means ``classes_[1]``.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        labels: Sequence[Any] | np.ndarray | None = None,
-        scaler: Scaler | None = None,
-        feature_names: Sequence[str] = (),
-    ):
-        self.model = model
-        self.labels = labels
-        self.scaler = scaler
-        self.feature_names = feature_names
+    model: Any
+    labels: Sequence[Any] | np.ndarray | None = None
+    scaler: Scaler | None = None
+    feature_names: Sequence[str] = ()
 
     @property
     def classes_(self) -> np.ndarray:
