@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -71,24 +71,15 @@ class AdvLinearSVM(BinaryClassifier):
         solution. The objective of an early entry is that of the rows then in use.
     """
 
-    C: float = 1.0
-    C_f: float = 0.1
-    attacked_class: str = "positive"
-    box: Any = None
-    fit_intercept: bool = True
-    tol: float = 1e-4
-    max_iter: int = 400
+    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
+    C_f: Annotated[float, Interval(Real, 0, 1, closed="both")] = 0.1
+    attacked_class: Annotated[str, StrOptions({"positive", "negative", "both"})] = "positive"
+    box: Annotated[Any, tuple, list, None] = None
+    fit_intercept: Annotated[bool, "boolean"] = True
+    tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-4
+    max_iter: Annotated[int, Interval(Integral, 1, None, closed="left")] = 400
 
     _numbers: ClassVar[tuple[str, ...]] = ("objective", "dual_gap", "n_iter")
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "C_f": [Interval(Real, 0, 1, closed="both")],
-        "attacked_class": [StrOptions({"positive", "negative", "both"})],
-        "box": [tuple, list, None],
-        "fit_intercept": ["boolean"],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-    }
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "AdvLinearSVM":

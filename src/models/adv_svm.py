@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -105,43 +105,25 @@ class AdvSVM(ExpansionClassifier):
         f vanished or kept changing sign: on this data the penalty ε' outweighs the labels.
     """
 
-    schedule: str = "constant"
-    expansion: str | Expansion = "doubly_stochastic"
-    kernel: str | Kernel = "rbf"
-    epsilon: float = 8 / 255
-    C: float = 1.0
-    step: float = 0.125
-    batch_size: int | str = "auto"
-    passes: int | str = "auto"
-    decay: str = "literal"
-    averaging: str = "none"
-    adversary: str = "rkhs"
-    norm: str = "linf"
-    attack_steps: int = 1
-    box: tuple[Any, Any] | None = None
-    dtype: str = "auto"
-    random_state: int | np.random.RandomState | None = 0
+    schedule: Annotated[str, StrOptions({"constant", "diminishing"})] = "constant"
+    # Live views of the registries: a class defined later counts, too.
+    expansion: Annotated[str | Expansion, StrOptions(Expansion.registry.keys()), Expansion] = "doubly_stochastic"
+    kernel: Annotated[str | Kernel, StrOptions(Kernel.registry.keys()), Kernel] = "rbf"
+    epsilon: Annotated[float, Interval(Real, 0, None, closed="left")] = 8 / 255
+    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
+    step: Annotated[float, Interval(Real, 0, None, closed="neither")] = 0.125
+    batch_size: Annotated[int | str, Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})] = "auto"
+    passes: Annotated[int | str, Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})] = "auto"
+    decay: Annotated[str, StrOptions({"literal", "proximal"})] = "literal"
+    averaging: Annotated[str, StrOptions({"none", "tail"})] = "none"
+    adversary: Annotated[str, StrOptions({"rkhs", "input"})] = "rkhs"
+    norm: Annotated[str, StrOptions({"linf", "l2"})] = "linf"
+    attack_steps: Annotated[int, Interval(Integral, 1, None, closed="left")] = 1
+    box: Annotated[tuple[Any, Any] | None, tuple, list, None] = None
+    dtype: Annotated[str, StrOptions({"auto", "float32", "float64"})] = "auto"
+    random_state: Annotated[int | np.random.RandomState | None, "random_state"] = 0
 
     _numbers: ClassVar[tuple[str, ...]] = ("gamma", "norm", "diverged", "penalty_too_large")
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "schedule": [StrOptions({"constant", "diminishing"})],
-        # Live views of the registries: a class defined later counts, too.
-        "expansion": [StrOptions(Expansion.registry.keys()), Expansion],
-        "kernel": [StrOptions(Kernel.registry.keys()), Kernel],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "step": [Interval(Real, 0, None, closed="neither")],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "passes": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "decay": [StrOptions({"literal", "proximal"})],
-        "averaging": [StrOptions({"none", "tail"})],
-        "adversary": [StrOptions({"rkhs", "input"})],
-        "norm": [StrOptions({"linf", "l2"})],
-        "attack_steps": [Interval(Integral, 1, None, closed="left")],
-        "box": [tuple, list, None],
-        "dtype": [StrOptions({"auto", "float32", "float64"})],
-        "random_state": ["random_state"],
-    }
 
     # -- fitting -------------------------------------------------------------------------------------------------------
     @_fit_context(prefer_skip_nested_validation=True)

@@ -3,6 +3,7 @@
 Those whose score is an expansion plus a number also share the model side of the attacks' protocol.
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -35,6 +36,14 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     """The form in which sparse rows are taken; False: not at all."""
     _numbers: ClassVar[tuple[str, ...]] = ()
     """Fitted attributes, without their underscores, that are stored as plain numbers."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # The limits of a setting stand beside its type; scikit-learn wants them in a table of their own.
+        hints = inspect.get_annotations(cls).items()
+        limits = {name: list(hint.__metadata__) for name, hint in hints if hasattr(hint, "__metadata__")}
+        if limits:
+            cls._parameter_constraints = limits
 
     def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""

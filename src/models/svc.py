@@ -6,7 +6,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -79,23 +79,15 @@ class KernelSVC(ExpansionClassifier):
         libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
     """
 
-    C: float = 1.0
-    width_scale: float = 4.0
-    gamma: float | None = None
-    tol: float = 1e-3
-    cache_size: float = 1000
-    random_state: int = 0
+    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
+    width_scale: Annotated[float, Interval(Real, 0, None, closed="neither")] = 4.0
+    gamma: Annotated[float | None, Interval(Real, 0, None, closed="neither"), None] = None
+    tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-3
+    cache_size: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1000
+    random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
 
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
     _numbers: ClassVar[tuple[str, ...]] = ("gamma", "intercept", "n_iter")
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "width_scale": [Interval(Real, 0, None, closed="neither")],
-        "gamma": [Interval(Real, 0, None, closed="neither"), None],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "cache_size": [Interval(Real, 0, None, closed="neither")],
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-    }
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "KernelSVC":

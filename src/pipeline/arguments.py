@@ -26,8 +26,8 @@ class Argument:
 def arguments_of(target: str, sources: Sources = SOURCES) -> dict[str, Argument] | None:
     """Arguments of a class's constructor in their order; None when it is not a class of this project or user.
 
-    Types and limits are those of its annotations and of scikit-learn's ``_parameter_constraints``. A constructor
-    that takes whatever it is given (``**settings``) has no such list either.
+    Types and limits are those of its annotations (``Annotated[float, Interval(…)]``) and of scikit-learn's
+    ``_parameter_constraints``. A constructor that takes whatever it is given (``**settings``) has no such list either.
     """
     found = _declared(target, sources)
     return None if found is None or _ANYTHING in found else found
@@ -80,6 +80,9 @@ _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 def _argument(annotation: ast.expr | None, default: ast.expr | None) -> Argument:
+    match annotation:
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([plain, *limits])):
+            return replace(_argument(plain, default), **_rule(limits))
     words = [] if annotation is None else ast.unparse(annotation).strip("'\"").split(" | ")
     kind = _KINDS.get(words[0]) if words and set(words) <= {words[0], "None"} else None
     value = None if default is None else _value(default)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -71,33 +71,20 @@ class AdvNetwork(BinaryClassifier):
         Steps of the weights.
     """
 
-    training: str | Training = "standard"
-    epsilon: float = 8 / 255
-    norm: str = "linf"
-    box: tuple[float, float] | None = (0.0, 1.0)
-    epochs: int = 10
-    learning_rate: float = 0.05
-    weight_decay: float = 5e-4
-    batch_size: int = 128
-    image_shape: tuple[int, ...] | None = None
-    device: str = "cpu"
-    random_state: int = 0
+    training: Annotated[str | Training, str, Training] = "standard"
+    epsilon: Annotated[float, Interval(Real, 0, None, closed="left")] = 8 / 255
+    norm: Annotated[str, StrOptions({"linf", "l2"})] = "linf"
+    box: Annotated[tuple[float, float] | None, tuple, list, None] = (0.0, 1.0)
+    epochs: Annotated[int, Interval(Integral, 1, None, closed="left")] = 10
+    learning_rate: Annotated[float, Interval(Real, 0, None, closed="neither")] = 0.05
+    weight_decay: Annotated[float, Interval(Real, 0, None, closed="left")] = 5e-4
+    batch_size: Annotated[int, Interval(Integral, 1, None, closed="left")] = 128
+    image_shape: Annotated[tuple[int, ...] | None, tuple, list, None] = None
+    device: Annotated[str, StrOptions({"cpu", "cuda"})] = "cpu"
+    random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
 
     _sparse: ClassVar[str | bool] = False
     _numbers: ClassVar[tuple[str, ...]] = ("diverged", "n_iter")
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "training": [str, Training],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "norm": [StrOptions({"linf", "l2"})],
-        "box": [tuple, list, None],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "image_shape": [tuple, list, None],
-        "device": [StrOptions({"cpu", "cuda"})],
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-    }
 
     @property
     def ball(self) -> Ball:
