@@ -1,7 +1,5 @@
 """A worst case at one radius without settings: gradients with a step size of its own, nearest points, random search."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise

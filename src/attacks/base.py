@@ -1,7 +1,5 @@
 """The two kinds of attack, and the one final call they share."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

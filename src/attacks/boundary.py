@@ -1,7 +1,5 @@
 """Finding the decision boundary near a clean point: the part minimum-norm attacks share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +90,7 @@ class Nearest:
     A point counts when its margin is at most ``-depth``: the attack's confidence plus a tolerance for rounding.
     """
 
-    def __init__(self, problem: Problem, confidence: float = 0.0, norm: str = "l2") -> None:
+    def __init__(self, problem: "Problem", confidence: float = 0.0, norm: str = "l2") -> None:
         self.problem, self.norm = problem, norm
         self.depth = confidence + problem.tolerance
         self.points = problem.X.copy()
@@ -114,7 +112,7 @@ class Nearest:
 
 
 def bisect(
-    problem: Problem, nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int, first: float = 0.5
+    problem: "Problem", nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int, first: float = 0.5
 ) -> np.ndarray:
     """Find where the segments from x to adversarial `ends` cross the boundary; costs `queries` per row.
 
@@ -135,7 +133,7 @@ def bisect(
 
 
 def approach_from_anchors(
-    problem: Problem, nearest: Nearest, index: np.ndarray, count: int, queries: int, first: int = 0
+    problem: "Problem", nearest: Nearest, index: np.ndarray, count: int, queries: int, first: int = 0
 ) -> int:
     """Bisect from each row of `index` to its nearest points of the other class; how many rows had any.
 
@@ -160,7 +158,7 @@ def approach_from_anchors(
 
 
 def crosses_within(
-    problem: Problem, nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
+    problem: "Problem", nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
 ) -> np.ndarray:
     """Which rows' way to the point `number` of the other class has crossed the boundary by `reach` (k,); one query."""
     crossed = np.zeros(len(index), dtype=bool)
@@ -176,7 +174,7 @@ def crosses_within(
 
 
 def walk(
-    problem: Problem,
+    problem: "Problem",
     nearest: Nearest,
     starts: np.ndarray,
     index: np.ndarray,

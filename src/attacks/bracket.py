@@ -1,7 +1,5 @@
 """What is known of every point: certified, broken (with the example), or still undecided."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

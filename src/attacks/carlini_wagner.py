@@ -1,7 +1,5 @@
 """The Carlini-Wagner L2 attack, made to succeed on kernel machines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -129,7 +127,7 @@ class CarliniWagner(MinimumNormAttack):
         return rounds
 
     def _descend(
-        self, problem: Problem, nearest: Nearest, constants: ConstantSearch, index: np.ndarray, estimate: bool
+        self, problem: Problem, nearest: Nearest, constants: "ConstantSearch", index: np.ndarray, estimate: bool
     ) -> np.ndarray:
         """One round; whether each row of `index` was adversarial at some step."""
         warm = np.isfinite(nearest.distances[index]) & self.warm_start
@@ -170,7 +168,7 @@ class CarliniWagner(MinimumNormAttack):
 
     @staticmethod
     def _estimate(
-        constants: ConstantSearch, index: np.ndarray, warm: np.ndarray, delta: np.ndarray, gradients: np.ndarray
+        constants: "ConstantSearch", index: np.ndarray, warm: np.ndarray, delta: np.ndarray, gradients: np.ndarray
     ) -> None:
         """Where δ = -c ∇m / 2 holds, c = 2‖δ‖² / |∇m·δ|; twice that keeps the pull across the boundary the stronger."""
         slope = np.abs(row_dots(gradients, delta))

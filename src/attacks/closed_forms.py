@@ -1,7 +1,5 @@
 """What scikit-learn's classifiers and Pipelines compute, in closed form with derivatives, in float64."""
 
-from __future__ import annotations
-
 from math import comb
 from typing import Any, Protocol
 

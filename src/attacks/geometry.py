@@ -1,7 +1,5 @@
 """Balls, boxes and half-spaces: the projections the attacks share."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """HopSkipJump: the nearest misclassified point for those who see labels alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The nearest misclassified point, in L2 or L∞, within a budget of gradients."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Classifiers of many classes as one margin per class: positive exactly where that class is predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any, Protocol

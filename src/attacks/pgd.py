@@ -1,7 +1,5 @@
 """Gradient steps on the margin in an L∞ or an L2 ball: FGSM takes one, PGD many, `NoAttack` none."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -228,7 +226,7 @@ class BallAndBox:
         self.X, self.radius, self.box = problem.X[index], problem.radius, problem.limits(index)
         self.limits = linf_limits(self.X, self.radius, self.box) if norm == "linf" else None
 
-    def keep(self, rows: np.ndarray) -> BallAndBox:
+    def keep(self, rows: np.ndarray) -> "BallAndBox":
         """The same ball around some of the rows."""
         kept = copy(self)
         kept.X, kept.box = self.X[rows], (rows_of(self.box[0], rows), rows_of(self.box[1], rows))

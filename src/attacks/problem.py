@@ -1,7 +1,5 @@
 """The attacked set: what the whole call knows of it, and what one `run` sees of it, with an oracle that counts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,13 +96,13 @@ class Problem:
             if len(place) and self.anchors.exist(sign):
                 yield sign, place
 
-    def take(self, index: np.ndarray, **changes: Any) -> Problem:
+    def take(self, index: np.ndarray, **changes: Any) -> "Problem":
         """Some of the rows as a problem of their own; :meth:`charge` brings its counts back."""
         mine = {name: getattr(self, name)[index] for name in ("X", "signs", "margins", "rows")}
         gradients = None if self.gradients is None else self.gradients[index]
         return replace(self, **mine, gradients=gradients, box=self.limits(index), **changes)
 
-    def charge(self, index: np.ndarray, part: Problem) -> None:
+    def charge(self, index: np.ndarray, part: "Problem") -> None:
         """Add what was spent on a part of the rows."""
         self.queries[index] += part.queries
         self.gradient_evaluations[index] += part.gradient_evaluations
@@ -258,7 +256,7 @@ class Records:
             column = self.trace.setdefault(key, np.zeros(len(self.queries), dtype=values.dtype))
             column[rows] = values
 
-    def carry(self, spent: Records, broken: np.ndarray) -> None:
+    def carry(self, spent: "Records", broken: np.ndarray) -> None:
         """Add the cost of the smaller balls, and take over the records of the rows they broke."""
         self.queries += spent.queries
         self.gradient_evaluations += spent.gradient_evaluations

@@ -1,7 +1,5 @@
 """What an attack hands back, and how to read it at a distortion cap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several attacks on the same points: the worst case per example."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

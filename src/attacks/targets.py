@@ -1,7 +1,5 @@
 """Anything that can be attacked, behind one protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the attacker may do: a norm, a radius and a box; of real features which, which way, how far, in which steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

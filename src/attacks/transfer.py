@@ -1,7 +1,5 @@
 """Examples made against one model, judged on another."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

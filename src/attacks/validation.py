@@ -1,7 +1,5 @@
 """Input checks whose messages name the argument to change."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

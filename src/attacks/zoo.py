@@ -1,7 +1,5 @@
 """ZOO: the Carlini-Wagner objective minimised with score queries alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
