@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from attacks.multiclass import ManyClasses
 from attacks.pgd import BallAndBox, Lowest, random_starts
 from attacks.problem import Problem, Records, Request, RunResult
 from attacks.result import AttackResult
-from attacks.validation import check_counts
+from attacks.validation import check_count
 
 # Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
 MOMENTUM, HELPFUL = 0.75, 0.75
@@ -43,14 +43,10 @@ class APGD(FixedEpsilonAttack):
         Runs; those after the first begin at random points of the ball, for rows still standing.
     """
 
-    steps: int = 50
-    restarts: int = 2
+    steps: Annotated[int, check_count] = 50
+    restarts: Annotated[int, check_count] = 2
 
     name: ClassVar[str] = "apgd"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "steps", "restarts")
 
     def run(self, problem: Problem) -> RunResult:
         lowest = Lowest(problem)
@@ -153,14 +149,10 @@ class Square(FixedEpsilonAttack):
         Per example.
     """
 
-    queries: int = 500
+    queries: Annotated[int, check_count] = 500
 
     name: ClassVar[str] = "square"
     needs_gradients: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "queries")
 
     def run(self, problem: Problem) -> RunResult:
         return self.search(problem)

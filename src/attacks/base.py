@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from attacks.validation import (
     check_norm,
     check_points,
     check_scores,
+    check_settings,
+    check_whole,
     labels_to_leave,
 )
 
@@ -48,9 +50,9 @@ class Attack(ABC):
 
     box: tuple[Any, Any] = (0.0, 1.0)
     constraints: Constraints | None = None
-    chunk_size: int = 512
+    chunk_size: Annotated[int, check_count] = 512
     dtype: str = "float32"
-    random_state: int = 0
+    random_state: Annotated[int, check_whole] = 0
 
     name: ClassVar[str] = "attack"
     needs_gradients: ClassVar[bool] = True
@@ -65,8 +67,7 @@ class Attack(ABC):
 
     def __post_init__(self) -> None:
         check_box(self.box)
-        check_count(self.chunk_size, "chunk_size")
-        check_count(self.random_state, "random_state", least=0)
+        check_settings(self)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
 
@@ -300,15 +301,10 @@ class FixedEpsilonAttack(Attack):
     norm : {"linf", "l2"}
     """
 
-    epsilon: float = 8 / 255
-    norm: str = "linf"
+    epsilon: Annotated[float, check_epsilon] = 8 / 255
+    norm: Annotated[str, check_norm] = "linf"
 
     bounded: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_epsilon(self.epsilon)
-        check_norm(self.norm)
 
     def threat(self, l2_cap: float = math.inf) -> Threat:
         return Threat(self.norm, self.epsilon, self.box)

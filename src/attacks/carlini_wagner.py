@@ -1,7 +1,7 @@
 """The Carlini-Wagner L2 attack, made to succeed on kernel machines."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_from_anchors, walk
 from attacks.geometry import row_dots, row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count, check_counts, check_epsilon, check_positive
+from attacks.validation import check_count, check_epsilon, check_positive, check_whole
 
 
 @dataclass(frozen=True)
@@ -48,27 +48,18 @@ class CarliniWagner(MinimumNormAttack):
     ``history``: ``restarted`` and ``confidence_missed`` count rows, ``mean_rounds`` is over attacked rows.
     """
 
-    binary_search_steps: int = 9
-    steps: int = 100
-    learning_rate: float = 0.01
-    confidence: float = 0.0
-    initial_const: float | None = None
+    binary_search_steps: Annotated[int, check_count] = 9
+    steps: Annotated[int, check_count] = 100
+    learning_rate: Annotated[float, check_positive] = 0.01
+    confidence: Annotated[float, check_epsilon] = 0.0
+    initial_const: Annotated[float | None, check_positive] = None
     abort_early: bool = True
     warm_start: bool = True
-    warm_steps: int = 30
-    restarts: int = 3
+    warm_steps: Annotated[int, check_count] = 30
+    restarts: Annotated[int, check_whole] = 3
 
     name: ClassVar[str] = "cw"
     norm: ClassVar[str] = "l2"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "binary_search_steps", "steps", "warm_steps")
-        check_count(self.restarts, "restarts", least=0)
-        check_positive(self.learning_rate, "learning_rate")
-        check_epsilon(self.confidence, "confidence")
-        if self.initial_const is not None:
-            check_positive(self.initial_const, "initial_const")
 
     def run(self, problem: Problem) -> RunResult:
         nearest = Nearest(problem, self.confidence)

@@ -1,7 +1,7 @@
 """HopSkipJump: the nearest misclassified point for those who see labels alone."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_from_anchors, bisect
 from attacks.geometry import row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_counts
+from attacks.validation import check_count
 
 # Labels asked to find the boundary on a segment, and to find a step that stays on the far side of it.
 BISECTIONS, HALVINGS = 12, 8
@@ -32,17 +32,13 @@ class HopSkipJump(MinimumNormAttack):
         Neighbours in the first round; their number grows with the root of the round.
     """
 
-    max_queries: int = 5_000
-    votes: int = 100
+    max_queries: Annotated[int, check_count] = 5_000
+    votes: Annotated[int, check_count] = 100
 
     name: ClassVar[str] = "hop_skip_jump"
     norm: ClassVar[str] = "l2"
     needs_gradients: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "max_queries", "votes")
 
     def run(self, problem: Problem) -> RunResult:
         nearest = Nearest(problem)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from attacks.boundary import Nearest, approach_from_anchors, crosses_within, wal
 from attacks.geometry import row_distances, row_norms
 from attacks.problem import Problem, Records, RunResult
 from attacks.threat import Threat
-from attacks.validation import check_count, check_norm
+from attacks.validation import check_count, check_norm, check_whole
 
 # Gradients a first walk may take. Most rows leave after a dozen; those that need more are better served from elsewhere.
 FIRST_WALK = 40
@@ -46,17 +46,11 @@ class MinNorm(MinimumNormAttack):
     ``history``: ``gained_by_starts`` is the share of rows for which a later walk found a nearer point than the first.
     """
 
-    norm: str = "l2"
-    gradients: int = 100
-    starts: int = 5
+    norm: Annotated[str, check_norm] = "l2"
+    gradients: Annotated[int, check_count] = 100
+    starts: Annotated[int, check_whole] = 5
 
     name: ClassVar[str] = "min_norm"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_norm(self.norm)
-        check_count(self.gradients, "gradients")
-        check_count(self.starts, "starts", least=0)
 
     def threat(self, l2_cap: float = math.inf) -> Threat:
         return super().threat(l2_cap) if math.isfinite(l2_cap) else Threat(self.norm, l2_cap, self.box)

@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ import torch
 from attacks.base import FixedEpsilonAttack
 from attacks.geometry import linf_limits, row_norms, rows_of
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_counts, check_positive
+from attacks.validation import check_count, check_positive
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,16 @@ class PGD(FixedEpsilonAttack):
     that returned exactly 0: the sign of a masked or vanished gradient).
     """
 
-    steps: int = 10
-    step_size: float | None = None
+    steps: Annotated[int, check_count] = 10
+    step_size: Annotated[float | None, check_positive] = None
     random_start: bool = False
-    restarts: int = 1
+    restarts: Annotated[int, check_count] = 1
 
     name: ClassVar[str] = "pgd"
 
     @property
     def begins_at_clean(self) -> bool:
         return not self.random_start
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "steps", "restarts")
-        if self.step_size is not None:
-            check_positive(self.step_size, "step_size")
 
     def run(self, problem: Problem) -> RunResult:
         step_size = problem.radius / 4 if self.step_size is None else self.step_size

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from attacks.problem import Observer, shared
 from attacks.result import AttackResult, capped
 from attacks.targets import as_target
 from attacks.threat import Constraints, Threat
-from attacks.validation import check_epsilon, check_labels, check_norm, check_points, labels_to_leave
+from attacks.validation import (
+    check_epsilon,
+    check_labels,
+    check_norm,
+    check_points,
+    check_settings,
+    labels_to_leave,
+)
 from attacks.zoo import ZOO
 
 
@@ -55,8 +62,8 @@ class Suite:
     """
 
     attacks: Sequence[Attack] | None = None
-    epsilon: float | None = None
-    norm: str = "linf"
+    epsilon: Annotated[float | None, check_epsilon] = None
+    norm: Annotated[str, check_norm] = "linf"
     constraints: Constraints | None = None
     chunk_size: int | None = None
     dtype: str | None = None
@@ -68,9 +75,7 @@ class Suite:
     def __post_init__(self) -> None:
         if self.attacks is not None and len(self.attacks) == 0:
             raise ValueError("attacks must hold at least one attack, got an empty sequence")
-        check_norm(self.norm)
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
+        check_settings(self)
         # By what they say of themselves: two radii on a screen that read the same are the same.
         threats = {f"{name} at {attack.threat()}": attack.threat() for name, attack in self._bounded().items()}
         if self.epsilon is not None:

@@ -1,7 +1,8 @@
 """Input checks whose messages name the argument to change."""
 
 import math
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args
 
 import numpy as np
 from scipy.sparse import issparse
@@ -9,6 +10,15 @@ from scipy.sparse import issparse
 
 class Unattackable(ValueError):
     """The model does not give what the attack needs: scores, or gradients."""
+
+
+def check_settings(attack: Any) -> None:
+    """What must hold of a setting stands beside its type: ``steps: Annotated[int, check_count] = 10``."""
+    for setting in fields(attack):
+        kind, *checks = get_args(setting.type) if hasattr(setting.type, "__metadata__") else (None,)
+        value = getattr(attack, setting.name)
+        for check in () if value is None and type(None) in get_args(kind) else checks:
+            check(value, setting.name)
 
 
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
@@ -32,10 +42,15 @@ def check_count(value: Any, name: str, least: int = 1) -> None:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
-def check_counts(attack: Any, *names: str) -> None:
-    """Integer settings of an attack, from 1 on."""
-    for name in names:
-        check_count(getattr(attack, name), name)
+def check_whole(value: Any, name: str) -> None:
+    """An integer from 0 on."""
+    check_count(value, name, least=0)
+
+
+def check_decay(value: Any, name: str) -> None:
+    """A rate of an exponential mean."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name} must be in [0, 1), got {value!r}")
 
 
 def check_positive(value: Any, name: str) -> None:
@@ -44,10 +59,10 @@ def check_positive(value: Any, name: str) -> None:
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
 
 
-def check_norm(norm: Any) -> None:
+def check_norm(norm: Any, name: str = "norm") -> None:
     """A norm the attacks know."""
     if norm not in ("linf", "l2"):
-        raise ValueError(f"norm must be 'linf' or 'l2', got {norm!r}")
+        raise ValueError(f"{name} must be 'linf' or 'l2', got {norm!r}")
 
 
 def check_box(box: Any) -> None:

@@ -1,7 +1,7 @@
 """ZOO: the Carlini-Wagner objective minimised with score queries alone."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from attacks.boundary import Nearest, approach_from_anchors, bisect, crosses_wit
 from attacks.carlini_wagner import Adam, ConstantSearch, EarlyAbort
 from attacks.geometry import columns_of, row_norms
 from attacks.problem import Probing, Problem, RunResult
-from attacks.validation import check_count, check_counts, check_epsilon, check_positive
+from attacks.validation import check_count, check_decay, check_epsilon, check_positive, check_whole
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
 # of MNIST 1 vs 7: 4 finds the nearest points on average, and the choice matters little (within 4 %).
@@ -75,36 +75,23 @@ class ZOO(MinimumNormAttack):
     `max_queries`, ``steps`` is the largest number of ADAM steps a row took.
     """
 
-    max_queries: int = 200_000
-    coordinates: int = 128
-    h: float = 1e-4
-    learning_rate: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    binary_search_steps: int = 3
-    steps: int = 1000
-    confidence: float = 0.0
-    initial_const: float | None = None
-    patience: int = 4
-    sweeps: int = 40
-    restarts: int = 1
+    max_queries: Annotated[int, check_count] = 200_000
+    coordinates: Annotated[int, check_count] = 128
+    h: Annotated[float, check_positive] = 1e-4
+    learning_rate: Annotated[float, check_positive] = 0.01
+    beta1: Annotated[float, check_decay] = 0.9
+    beta2: Annotated[float, check_decay] = 0.999
+    binary_search_steps: Annotated[int, check_count] = 3
+    steps: Annotated[int, check_count] = 1000
+    confidence: Annotated[float, check_epsilon] = 0.0
+    initial_const: Annotated[float | None, check_positive] = None
+    patience: Annotated[int, check_count] = 4
+    sweeps: Annotated[int, check_count] = 40
+    restarts: Annotated[int, check_whole] = 1
 
     name: ClassVar[str] = "zoo"
     norm: ClassVar[str] = "l2"
     needs_gradients: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, "max_queries", "coordinates", "binary_search_steps", "steps", "patience", "sweeps")
-        check_count(self.restarts, "restarts", least=0)
-        check_positive(self.h, "h")
-        check_positive(self.learning_rate, "learning_rate")
-        check_epsilon(self.confidence, "confidence")
-        for setting in ("beta1", "beta2"):
-            if not 0.0 <= getattr(self, setting) < 1.0:
-                raise ValueError(f"{setting} must be in [0, 1), got {getattr(self, setting)!r}")
-        if self.initial_const is not None:
-            check_positive(self.initial_const, "initial_const")
 
     def run(self, problem: Problem) -> RunResult:
         n = len(problem.X)
