@@ -43,7 +43,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         hints = inspect.get_annotations(cls).items()
         limits = {name: list(hint.__metadata__) for name, hint in hints if hasattr(hint, "__metadata__")}
         if limits:
-            cls._parameter_constraints = limits
+            cls._parameter_constraints = getattr(cls, "_parameter_constraints", {}) | limits
 
     def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""
