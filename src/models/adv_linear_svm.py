@@ -79,7 +79,7 @@ class AdvLinearSVM(BinaryClassifier):
     tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-4
     max_iter: Annotated[int, Interval(Integral, 1, None, closed="left")] = 400
 
-    _numbers: ClassVar[tuple[str, ...]] = ("objective", "dual_gap", "n_iter")
+    _stored_numbers: ClassVar[tuple[str, ...]] = ("objective", "dual_gap", "n_iter")
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "AdvLinearSVM":

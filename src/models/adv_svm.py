@@ -123,7 +123,7 @@ class AdvSVM(ExpansionClassifier):
     dtype: Annotated[str, StrOptions({"auto", "float32", "float64"})] = "auto"
     random_state: Annotated[int | np.random.RandomState | None, "random_state"] = 0
 
-    _numbers: ClassVar[tuple[str, ...]] = ("gamma", "norm", "diverged", "penalty_too_large")
+    _stored_numbers: ClassVar[tuple[str, ...]] = ("gamma", "norm", "diverged", "penalty_too_large")
 
     # -- fitting -------------------------------------------------------------------------------------------------------
     @_fit_context(prefer_skip_nested_validation=True)

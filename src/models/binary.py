@@ -34,7 +34,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
     _sparse: ClassVar[str | bool] = "csr"
     """The form in which sparse rows are taken; False: not at all."""
-    _numbers: ClassVar[tuple[str, ...]] = ()
+    _stored_numbers: ClassVar[tuple[str, ...]] = ()
     """Fitted attributes, without their underscores, that are stored as plain numbers."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -104,7 +104,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         meta = {
             "params": self.get_params(deep=False),
             "classes": encode_labels(self.classes_),
-            **{name: getattr(self, f"{name}_") for name in ("n_features_in", *self._numbers)},
+            **{name: getattr(self, f"{name}_") for name in ("n_features_in", *self._stored_numbers)},
         }
         if hasattr(self, "feature_names_in_"):
             meta["feature_names_in"] = self.feature_names_in_.tolist()
@@ -114,7 +114,7 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     def _from_common_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         model = cls(**meta["params"])
         model.classes_ = decode_labels(meta["classes"])
-        for name in ("n_features_in", *cls._numbers):
+        for name in ("n_features_in", *cls._stored_numbers):
             setattr(model, f"{name}_", meta[name])
         if "feature_names_in" in meta:
             model.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)

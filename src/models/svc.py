@@ -87,7 +87,7 @@ class KernelSVC(ExpansionClassifier):
     random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
 
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
-    _numbers: ClassVar[tuple[str, ...]] = ("gamma", "intercept", "n_iter")
+    _stored_numbers: ClassVar[tuple[str, ...]] = ("gamma", "intercept", "n_iter")
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, eval_set: Any = None, observer: Observer | None = None) -> "KernelSVC":

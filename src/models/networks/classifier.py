@@ -84,7 +84,7 @@ class AdvNetwork(BinaryClassifier):
     random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
 
     _sparse: ClassVar[str | bool] = False
-    _numbers: ClassVar[tuple[str, ...]] = ("diverged", "n_iter")
+    _stored_numbers: ClassVar[tuple[str, ...]] = ("diverged", "n_iter")
 
     @property
     def ball(self) -> Ball:
