@@ -51,7 +51,7 @@ ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///mlruns/mlflow.db
 
 # Threads of a test's own would only wait for those of the test beside it.
-PARALLEL := OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadgroup
+PARALLEL := OMP_NUM_THREADS=1 $(PYTEST) -q -n auto --dist loadfile
 ELSEWHERE := slow or network or realdata or ratios or survival or server or cluster or browser or slurm
 
 test: $(STAMP) ## the fast tests, one process per core

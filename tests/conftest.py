@@ -29,15 +29,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs whole commands, and keep what shares costly fixtures in one process.
-
-    That is a file, and the folder of the report, whose store is one. The longest come first, so that no process is left
-    alone with them at the end.
-    """
+    """Mark what runs whole commands; begin with the longest files, so that no process is left alone with one."""
     for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "report" else str(item.path)))
-        if "run_cli" in getattr(item, "fixturenames", ()):
+        if {"run_cli", "swept"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.commands)
     items.sort(key=lambda item: item.path.parent.name not in ("pipeline", "report"))
 

@@ -60,7 +60,7 @@ def test_no_certificate_next_to_the_boundary_is_beaten_by_rounding(name, dtype):
     rng = np.random.default_rng(1)
     X, y = digits((3, 8))
     model = MODELS[name]().fit(X, y)
-    points = near_the_boundary(model, X, rng, 1500).astype(dtype)
+    points = near_the_boundary(model, X, rng, 600).astype(dtype)
     radii = model.certified_radius(points, model.predict(points))
     assert not beaten(model, points.astype(np.float64), radii, rng).any()
 

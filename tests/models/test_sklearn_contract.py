@@ -24,15 +24,10 @@ def digits(classes=(1, 7)):
     return X[kept] / 16, y[kept]
 
 
-# One of them with the fast tests, beside the default model below.
-@pytest.mark.parametrize(
-    ("expansion", "kernel"),
-    [
-        pytest.param(e, k, id=f"{k}-{e.name}", marks=() if (e, k) == (EXPANSIONS[2], "rbf") else pytest.mark.slow)
-        for e in EXPANSIONS
-        for k in ("rbf", "laplacian")
-    ],
-)
+# Minutes all together; the default expansion's are among the fast tests, below.
+@pytest.mark.slow
+@every_model
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_scikit_learns_own_checks_pass(expansion, kernel):
     # On scikit-learn's blobs the default ε' of the Laplacian outweighs the labels, and the model says so; one iteration
     # on all rows used to hide that.
