@@ -26,7 +26,8 @@ from pipeline.stages.train import Train, Trained
 from pipeline.stages.tune import Tuned
 
 SMALL = ("tune=none", "attack=pgd", "model.C=4")
-KERNEL = ("model.step=0.0625", "model.batch_size=32", "model/expansion=support_vectors")
+# Half the features of the dataset: twice as quick, and the answers are the same.
+KERNEL = ("model.step=0.0625", "model.batch_size=32", "model/expansion=support_vectors", "dataset.n_features=128")
 
 
 @lru_cache

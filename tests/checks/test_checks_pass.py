@@ -122,7 +122,7 @@ def test_true_gradients_pass_01_in_four_dimensions(make, judge, flowers, kernel,
 
 @pytest.mark.parametrize("expansion", ["fixed_features", "doubly_stochastic"])
 def test_a_rough_random_laplacian_is_a_warning_with_its_reason_in_01(make, judge, expansion):
-    check = judge("01", make("model/kernel=laplacian", f"model/expansion={expansion}"))
+    check = judge("01", make("model/kernel=laplacian", f"model/expansion={expansion}", "dataset.n_features=256"))
     assert check.status == "warn"
     assert "waves" in check.message
     assert check.evidence["relative_error_along_gradient"] < 0.01
