@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from pipeline.cache import Entry
 from pipeline.checks import Check, ModelContext, check_model
 from pipeline.stages.base import Stage
+from pipeline.stages.build import build
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -90,4 +91,4 @@ def checks_level(cfg: DictConfig) -> str:
     """``checks: auto`` resolved: everything for a suite of attacks, the cheap ones otherwise."""
     if cfg.checks != "auto":
         return cfg.checks
-    return "full" if "attacks" in cfg.attack else "cheap"
+    return "full" if hasattr(build(cfg.attack), "attacks") else "cheap"
