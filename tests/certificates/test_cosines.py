@@ -11,7 +11,7 @@ from models.certificates import cosines
 from models.certificates.api import contest_of
 from models.certificates.cosines import CosineSum, lowest_bends
 from models.certificates.places import Place
-from models.certificates.quartics import Quartic
+from models.certificates.quartics import _SINGLE, Products, Quartic
 from models.certificates.region import region
 from models.kernels import RBF
 
@@ -107,6 +107,18 @@ def above_the_quartic(seed: int, share: float) -> float:
     truth -= along**4 @ np.abs(weights) / 24
     below = constant + moves @ slope + np.einsum("ni,ij,nj->n", moves, matrix, moves)
     return float(((below - truth) / (1 + np.abs(truth))).max())
+
+
+@given(seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_the_quartic_s_matrix_is_the_sum_of_all_products(seed):
+    rng = np.random.default_rng(seed)
+    d, m = int(rng.integers(1, 9)), int(rng.integers(1, 1200))  # one part of the terms, or several
+    omegas, mass = rng.uniform(-1, 1, (m, d)) / np.sqrt(d), rng.uniform(0, 1, m)
+    products = Products(d)
+    u = products.of(omegas)
+    limit = _SINGLE * (mass @ np.linalg.norm(omegas, axis=1) ** 4)
+    assert np.linalg.norm(products.quartic(omegas, mass) - (u.T * mass) @ u) <= limit
 
 
 @given(seed=seeds)

@@ -19,10 +19,11 @@ nothing there. N is the same for all points.
 """
 
 import hashlib
+from functools import cache, cached_property
 
 import numpy as np
 import torch
-from scipy.linalg import LinAlgError, blas, cho_solve, cholesky
+from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from threadpoolctl import threadpool_limits
@@ -51,9 +52,16 @@ class Products:
         place[self.rows, self.columns] = np.arange(len(self.rows))
         self.starts = np.diag(place)
         # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled, and its scale.
+        self._place = place
         triples = np.sort(np.stack(np.broadcast_arrays(np.arange(d)[:, None], self.rows, self.columns)), axis=0)
         self._sorted = triples[0] * len(self.rows) + place[triples[1], triples[2]]
         self._rescaled = self.scales / self.scales[place[triples[1], triples[2]]]
+
+    @classmethod
+    @cache
+    def of_dimension(cls, d: int) -> "Products":
+        """The one of this dimension: where things stand in it takes longer to find than to use."""
+        return cls(d)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -89,6 +97,35 @@ class Products:
         size = np.abs(coefficients) @ (np.linalg.norm(frequencies, axis=1) ** 3)
         return found, _SINGLE * (size + large * long**3)
 
+    def quartic(self, frequencies: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Σ_k m_k u_k u_kᵀ for m_k ≥ 0, shape (products, products), both arguments at most about 1.
+
+        Symmetric in its four indices, so that a ≤ b ≤ c ≤ e is enough, a sixth of all entries: for every b the products
+        ω_a ω_b, a ≤ b, with those ω_c ω_e that begin at b or later.
+        """
+        found = np.zeros((self.d, self.d, len(self)))  # [b, a, (c, e)]
+        # The BLAS below numpy is held to one thread elsewhere, where it would take the cores from torch.
+        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+            for start in range(0, len(mass), _TERMS):
+                omegas = frequencies[start : start + _TERMS].astype(np.float32)
+                pairs = omegas[:, self.rows] * omegas[:, self.columns]
+                weighted = omegas.T * mass[start : start + _TERMS].astype(np.float32)
+                for b in range(self.d):
+                    block = (weighted[: b + 1] * omegas[:, b]) @ pairs[:, self.starts[b] :]
+                    found[b, : b + 1, self.starts[b] :] += block
+        full = found.reshape(-1)[self._quadruples]
+        full *= self.scales
+        full *= self.scales[:, None]
+        return full
+
+    @cached_property
+    def _quadruples(self) -> np.ndarray:
+        """Where the entry of (i, j) and (k, l) stands in the array of :meth:`quartic`, (products, products)."""
+        pairs = np.stack([self.rows, self.columns]).astype(np.int32)
+        all_four = np.broadcast_arrays(*pairs[:, :, None], *pairs[:, None, :])
+        a, b, c, e = np.sort(np.stack(all_four), axis=0)
+        return ((b * self.d + a) * len(self) + self._place[c, e]).astype(np.int32)
+
 
 class Quartic:
     """N of this module with the smallest ν that makes it positive definite, a little more, and its factorisation.
@@ -101,18 +138,10 @@ class Quartic:
     """
 
     def __init__(self, frequencies: np.ndarray, mass: np.ndarray):
-        self.products = Products(frequencies.shape[1])
+        self.products = Products.of_dimension(frequencies.shape[1])
         n, trace = len(self.products), self.products.trace
-        quartic = np.zeros((n, n), order="F")  # as BLAS returns its products
         long, large = _largest_length(frequencies), mass.max(initial=0.0) + _TINY
-        # scipy's BLAS is held to one thread elsewhere, where it would take the cores from torch.
-        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-            for start in range(0, len(mass), _TERMS):
-                terms = slice(start, start + _TERMS)
-                roots = np.sqrt(mass[terms] / large)[:, None]
-                scaled = self.products.of((frequencies[terms] / long).astype(np.float32)) * roots.astype(np.float32)
-                quartic += blas.ssyrk(1.0, scaled.T, lower=1)
-        quartic += np.tril(quartic, -1).T
+        quartic = self.products.quartic(frequencies / long, mass / large)
         quartic *= large * long**4 / 24
         size = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) + large * long**4
 
