@@ -1,4 +1,5 @@
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -33,6 +34,19 @@ def test_features_converge_to_the_kernel_at_one_over_root_m(kernel, seed, power)
     # Each entry is a mean of m terms in [-2, 2] with variance at most 3/2, so its standard error is sqrt(1.5 / m).
     assert np.abs(found - exact).max() < 6 * np.sqrt(1.5 / m)
     assert np.sqrt(np.square(found - exact).mean()) < 2.5 * np.sqrt(1.5 / m)
+
+
+def test_drawing_leaves_no_thread_behind_that_the_process_would_wait_for():
+    before = set(threading.enumerate())
+    stream().block(0)
+    assert [thread.name for thread in set(threading.enumerate()) - before if not thread.daemon] == []
+
+
+def test_narrow_blocks_side_by_side_are_the_blocks_themselves():
+    one = stream(cache_mb=0.0)
+    panel, blocks = one.panel((4, 1, 2)), [one.block(number) for number in (4, 1, 2)]
+    for part, of_each in zip(panel, zip(*blocks)):
+        assert torch.equal(part, torch.cat(of_each, dim=-1))
 
 
 def test_a_block_depends_on_seed_and_number_alone():

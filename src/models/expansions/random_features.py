@@ -4,12 +4,11 @@ The doubly stochastic half of Algorithm 1: *draw* a block (`FeatureStream.block`
 features (`RandomFeatureSum.project`), *accumulate* the term in scores (`RandomFeatureSum.accumulate`).
 """
 
-import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -126,11 +125,19 @@ class FeatureStream:
 
     def _draw(self, number: int) -> Block:
         frequencies = np.empty((self.space.dimension, self.n_features), dtype=np.float32)
-        parts = np.array_split(frequencies, _PARTS)
         # numpy draws without holding the interpreter lock, and each part has its own stream: threads change nothing.
-        draws = (self._rng(number, part).standard_normal for part in range(_PARTS))
-        for drawn in [_pool().submit(draw, out=rows, dtype=np.float32) for draw, rows in zip(draws, parts)]:
-            drawn.result()
+        first, *others = (
+            partial(self._rng(number, part).standard_normal, out=rows, dtype=np.float32)
+            for part, rows in enumerate(np.array_split(frequencies, _PARTS))
+        )
+        # Daemons that end by themselves: a thread of a pool that a signal cuts off while it starts would wait for ever,
+        # and the process with it.
+        helpers = [Thread(target=draw, name="features", daemon=True) for draw in others]
+        for helper in helpers:
+            helper.start()
+        first()
+        for helper in helpers:
+            helper.join()
         rng = self._rng(number, _PARTS)
         phases = rng.random(self.n_features, dtype=np.float32) * np.float32(2 * np.pi)
         lengths = self.space.kernel.frequency_lengths(rng, self.n_features)
@@ -144,15 +151,6 @@ class FeatureStream:
     def __getstate__(self) -> dict[str, Any]:
         # A pickled or copied stream draws its blocks again.
         return {**self.__dict__, "_kept": {}, "_panels": {}}
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_PARTS, thread_name_prefix="features")
-
-
-# Threads do not survive a fork: a child that kept the pool would wait for them for ever.
-os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @dataclass(frozen=True)
