@@ -213,6 +213,7 @@ class KernelSVC(ExpansionClassifier):
         """The fitted model as plain JSON and arrays; see ``models.persistence``."""
         check_is_fitted(self)
         meta, curve = self._common_state()
+        meta["dtype"] = str(self.expansion_.space.dtype).removeprefix("torch.")
         arrays = self.expansion_.arrays()
         return meta, {"vectors": arrays["rows"], "coefficients": arrays["coefficients"]} | curve
 
@@ -221,7 +222,8 @@ class KernelSVC(ExpansionClassifier):
         """Inverse of `get_state`; scores are equal bit for bit."""
         model = cls._from_common_state(meta, arrays)
         vectors = arrays["vectors"]
-        model._hold(vectors, arrays["coefficients"], meta["intercept"], vectors.dtype == np.float64)
+        double = meta.get("dtype", str(vectors.dtype)) == "float64"
+        model._hold(vectors, arrays["coefficients"], meta["intercept"], double)
         return model
 
 

@@ -10,7 +10,7 @@ import torch
 
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
 from attacks.targets import batched_queries
-from models import AdvSVM
+from models import AdvSVM, KernelSVC
 from pipeline.data.digests import row_digests
 
 
@@ -42,6 +42,14 @@ class StretchedGradient(Wrapped):
 
     def scores_and_gradients(self, X):
         scores, gradients = self.model.scores_and_gradients(X)
+        return scores, 1.01 * gradients
+
+
+class StretchedSVC(KernelSVC):
+    """The same for a model that has a twin in float64."""
+
+    def scores_and_gradients(self, X):
+        scores, gradients = super().scores_and_gradients(X)
         return scores, 1.01 * gradients
 
 

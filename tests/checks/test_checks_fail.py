@@ -34,6 +34,15 @@ def test_gradients_that_are_right_in_part_fail_01(make, judge, monkeypatch, mode
     assert judge("01", make(kind, model=model)).status == "fail"
 
 
+def test_a_wrong_gradient_of_a_very_wide_kernel_fails_01(make, judge, flowers):
+    """Where differences are taken in float64 it is still the model's own gradient that is judged."""
+    settings = {"data": flowers(), "retrain": True}
+    honest = make("model=svc", "model.gamma=0.0003", **settings)
+    assert judge("01", honest).status == "pass"
+    stretched = broken.StretchedSVC.from_state(*honest.model.get_state())
+    assert judge("01", make("model=svc", "model.gamma=0.0003", victim=stretched, **settings)).status == "fail"
+
+
 def test_scores_that_jump_from_point_to_point_fail_01(make, judge):
     check = judge("01", make(model=broken.HashedNoise))
     assert check.status == "fail"

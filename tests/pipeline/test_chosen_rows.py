@@ -50,3 +50,50 @@ def test_a_run_says_that_it_takes_a_part_of_the_test_rows(composed, monkeypatch)
     assert trained.messages[-1] == "The curve of the test error is over 30 of the 91 test rows."
     attacked = stages.attack.run(data, trained)
     assert stages.attack.line(attacked).startswith("30 test points, a stratified part: evaluation.max_attacked=")
+
+
+@pytest.mark.parametrize("limit", [None, 20])
+def test_of_many_test_rows_a_part_and_the_attacked_ones_are_certified(composed, monkeypatch, limit):
+    monkeypatch.setattr(chosen, "MANY", 40)
+    monkeypatch.setattr(chosen, "PART", 30)
+    cfg = composed("model=natural", "attack=fgsm", "tune=none", f"evaluation.max_attacked={limit or 'null'}")
+    data = load_dataset(cfg.dataset)
+    stages, tuned = Experiment.of(cfg, data.fingerprint), Tuned()
+    trained = stages.train.run(data, tuned)
+    asked: list[int] = []
+    whole = type(trained.model).certified_radius
+    monkeypatch.setattr(
+        type(trained.model), "certified_radius", lambda self, X, *more: asked.append(len(X)) or whole(self, X, *more)
+    )
+    certified = stages.certify.run(data, tuned, trained)
+    part = choose_rows(data.y_test, None)
+    assert asked[0] == len(part) == 30
+    assert stages.certify.line(certified) == "L2 radii of 30 of 91 test points, a stratified part"
+    assert not [check.message for check in certified.checks if check.status == "fail"]
+    assert len(certified.correct) == 91
+
+    attacked = stages.attack.run(data, trained)
+    evaluated = stages.evaluate.run(data, tuned, trained, certified, attacked)
+    naive = whole(trained.model, data.X_test, data.y_test)
+    known = np.union1d(part, attacked.rows)
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(evaluated.radii)), known)
+    np.testing.assert_allclose(evaluated.radii[known], naive[known], rtol=1e-6)
+    assert evaluated.metrics["n_radii"] == 30
+    assert evaluated.metrics["certified_radius_median"] == pytest.approx(np.median(naive[part]))
+    assert not evaluated.metrics["checks_failed"]
+    back = type(certified).from_entry(certified.to_entry())
+    np.testing.assert_array_equal(back.rows, part)
+    assert evaluated.metrics == stages.evaluate.run(data, tuned, trained, back, attacked).metrics | {
+        name: evaluated.metrics[name] for name in ("checks_seconds",)
+    }
+
+
+def test_of_few_test_rows_all_are_certified(composed):
+    cfg = composed("model=natural", "attack=fgsm", "tune=none", "checks=off")
+    data = load_dataset(cfg.dataset)
+    stages = Experiment.of(cfg, data.fingerprint)
+    trained = stages.train.run(data, Tuned())
+    certified = stages.certify.run(data, Tuned(), trained)
+    assert len(certified.rows) == len(data.y_test)
+    assert stages.certify.line(certified) == ""
+    np.testing.assert_array_equal(certified.radii, trained.model.certified_radius(data.X_test, data.y_test))

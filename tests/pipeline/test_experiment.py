@@ -29,6 +29,7 @@ METRICS = [
     "cv_accuracy",
     "n_test",
     "n_attacked",
+    "n_radii",
     "tune_seconds",
     "train_seconds",
     "attack_seconds",

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from omegaconf import OmegaConf
 
 from models.scaler import Scaler
-from pipeline.figures import run_figure
+from pipeline.figures import of_reports, run_figure
 from pipeline.figures.bracket import Known, accuracy_at, at_least, bracket, certified_at
 from pipeline.figures.gallery import FeatureChanges, feature_changes, picture_shape
 from pipeline.figures.heat_map import Grid, heat_map
@@ -229,3 +229,18 @@ def test_the_report_shows_the_features_of_a_table_where_there_are_no_images() ->
     assert [axes.get_title() for axes in figure.axes] == [f"row {i}" for i in range(4)]
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"age", "weight"}
     assert _feature_gallery("svc", {"no attack": cells["no attack"]}, reader) is None
+
+
+def test_radii_that_one_run_did_not_ask_for_come_from_another() -> None:
+    """Of many test points each run knows its sample and its attacked rows; the others are NaN."""
+    nan, nothing = np.nan, np.zeros(0, int)
+    files = {
+        "a": {"radii": np.array([0.3, nan, nan]), "bracket_rows": np.array([0]), "bracket_nearest": np.array([0.5])},
+        "b": {"radii": np.array([nan, 0.2, nan]), "bracket_rows": np.array([1]), "bracket_nearest": np.array([0.4])},
+    }
+    points = {"test_rows": nothing, "state": np.zeros(0, "U9"), "l2_inside": np.array(0.1)}
+    reader = SimpleNamespace(arrays=lambda run, path, names: files[run] if path.endswith("radii.npz") else points)
+    row = SimpleNamespace(label="model", cells=[SimpleNamespace(first=run) for run in files])
+    known = of_reports._known(row, 0.5, reader)
+    np.testing.assert_array_equal(known.certified, [0.3, 0.2])
+    np.testing.assert_array_equal(known.nearest, [0.5, 0.4])

@@ -82,17 +82,21 @@ def _compared(context: ModelContext, X: np.ndarray, gradients: np.ndarray) -> tu
     if rough.any():
         errors[rough], judged[rough] = slopes.some(rough).errors(context.target, _MORE_STEPS)
         rough = ~judged | (errors > _TOLERANCE)
-    precise = context.precise if rough.any() else None
+    precise, waves = context.precise if rough.any() else None, 0
     if precise is not None:
         # A few stand for all: float64 is slow, and what is rough is rough everywhere.
         judged[rough] = False
         few = evenly(np.flatnonzero(rough), 16)
         errors[few], judged[few] = slopes.some(few).errors(precise, _TINY_STEPS)
+        # What is smooth in float64 was rough by rounding, as the sum of a wide kernel; the rest has short waves.
+        apart, steady = slopes.some(few).errors(precise, _STEPS)
+        waves = int(rough.sum() * np.mean(~steady | (apart > _TOLERANCE)))
     most = float(errors[judged].max(initial=0.0))
     evidence = {
         "points": len(X),
         "judged": int(judged.reshape(2, -1).any(axis=0).sum()),
         "rough": int(rough.sum()),
+        "waves": waves,
         "relative_error_along_gradient": most,
         "wrong": int((errors[judged] > _TOLERANCE).sum()),
         "tolerance": _TOLERANCE,
@@ -117,7 +121,7 @@ def _judged(
         return failed("the scores jump between neighbouring points: no gradient can say how they change", **evidence)
     if (precise is None and evidence["judged"] < len(X) / 2) or evidence["judged"] == 0:
         return warned("the scores are too rough or too flat to judge the gradient by differences", **evidence)
-    if precise is not None and evidence["rough"] > len(X):
+    if precise is not None and evidence["waves"] > len(X):
         reason = f"only of steps below {context.scale * _STEPS[-1]:.0e}: attacks may follow waves that are shorter"
         return warned(f"the gradient equals finite differences, but {reason}", **evidence)
     return passed("the gradient equals finite differences", **evidence)

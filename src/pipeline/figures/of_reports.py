@@ -247,7 +247,7 @@ def _known(row: Row, cap: float, reader: Reader) -> Known | None:
         stored = reader.arrays(cell.first, path, names)
         if stored is None:
             continue
-        radii = np.maximum(radii, stored["radii"]) if radii.size else stored["radii"]
+        radii = np.fmax(radii, stored["radii"]) if radii.size else stored["radii"]
         for place, distance in zip(stored["bracket_rows"], stored["bracket_nearest"]):
             nearest[int(place)] = min(float(distance), nearest.get(int(place), np.inf))
         for size in ("l2_inside", "epsilon"):  # the second of runs from before features had limits of their own

@@ -13,7 +13,7 @@ from pipeline.checks import Check, CheckContext, run_checks
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.bracket import Distances, Verdicts, known_distances, verdicts_on
 from pipeline.stages.build import attack_constraints
-from pipeline.stages.certify import Certified, checks_level
+from pipeline.stages.certify import Certified, checks_level, with_radii
 from pipeline.stages.metrics import RunView, measure
 from pipeline.stages.units import is_raw
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Metrics, stepped curves, certified L2 radii of all test points, what is known of the attacked ones, checks."""
+    """Metrics, stepped curves, certified L2 radii of the test points, what is known of the attacked ones, checks.
+
+    A radius that nobody asked for is NaN; every attacked point has one.
+    """
 
     metrics: dict[str, float]
     curves: dict[str, list[tuple[int, float]]]
@@ -82,7 +85,7 @@ class Evaluate(Stage):
         observer: Any = None,
     ) -> Evaluated:
         """Measure, and let the evaluation check itself."""
-        cfg, radii = self.cfg, certified.radii
+        cfg, radii = self.cfg, with_radii(certified.radii, attacked.rows, trained.model, data)
         limits = cfg.evaluation
         verdicts = verdicts_on(
             data, trained, attacked, radii, limits.l2_cap, limits.certify_seconds, observer,

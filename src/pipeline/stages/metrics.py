@@ -51,14 +51,16 @@ def clean(run: RunView) -> dict[str, float]:
 
 
 def known(run: RunView) -> dict[str, float]:
-    """The bracket in the attack's own threat, over the attacked rows."""
+    """The bracket in the attack's own threat, over the attacked rows; L2 radii over a sample where rows are many."""
+    radii = run.certified.radii[run.certified.rows]
     return {
         "certified_accuracy": float(np.mean(run.verdicts.certified)),
         "attacked_accuracy": float(np.mean(~run.verdicts.broken)),
         "undecided": float(np.mean(run.verdicts.undecided)),
         "certify_stopped": float(run.verdicts.stopped),
-        "certified_radius_median": float(np.median(run.certified.radii)),
-        "certified_accuracy_at_radius": float(np.mean(run.certified.radii >= run.cfg.evaluation.certified_radius)),
+        "certified_radius_median": float(np.median(radii)),
+        "certified_accuracy_at_radius": float(np.mean(radii >= run.cfg.evaluation.certified_radius)),
+        "n_radii": float(len(radii)),
     }
 
 
