@@ -66,8 +66,13 @@ test-slow: $(STAMP) ## slow and real-data tests (fetches data)
 test-ratios: $(STAMP) ## fails when a cheap benchmark's ratio has doubled; nothing else may run beside it
 	@$(PYTEST) -q -m ratios
 
-test-survival: $(STAMP) ## kills, full disks, jobs that go wrong
+# What hostile users tried without killing anything; part of make test and make test-commands, too.
+HOSTILE := tests/security tests/tracking tests/cache $(addprefix tests/data/test_data_,identity.py hostile.py formats.py) \
+	$(addprefix tests/pipeline/test_,before_a_run.py command_line.py commands.py summary.py sweeps.py)
+
+test-survival: $(STAMP) ## kills, full disks, jobs that go wrong, bad input (HOSTILE= without the latter)
 	@$(PYTEST) -q -m survival tests/survival
+	@$(if $(HOSTILE),$(PARALLEL) -m "not ($(ELSEWHERE))" $(HOSTILE))
 
 test-slurm: $(STAMP) ## the sweep on a real one-node SLURM cluster (Debian, as root)
 	@eval "$$(scripts/slurm-up.sh)"; $(PYTEST) -q -m slurm tests/slurm; code=$$?; scripts/slurm-down.sh; exit $$code

@@ -71,7 +71,7 @@ class Command:
         for argument in arguments:
             name, equals, text = argument.partition("=")
             if not equals or name.startswith("-"):
-                example = next(iter(self.examples))
+                example = next((example for example in self.examples if "=" in example), "")
                 raise UserError(
                     f"{argument}: write settings as key=value, such as python -m pipeline.{self.name} {example}"
                 )

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,7 @@ def test_what_is_not_key_value_is_refused_in_one_line(command, capsys, argument)
     assert command([argument]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {argument}: write settings as key=value")
+    assert re.search(r"such as python -m pipeline\.\w+ [\w.]+=", error)
     assert error.count("\n") == 1
 
 

@@ -36,15 +36,8 @@ def test_a_run_on_sparse_rows_says_what_stays_sparse(tmp_path, run_cli, model):
 def test_of_many_test_rows_a_part_is_attacked_and_certified(tmp_path: Path) -> None:
     """The shape of covtype, whose 145,253 test rows would all be certified for an hour."""
     path = write(tmp_path / "rows", "covtype", 44_000)
-    command = [
-        sys.executable,
-        "-c",
-        MEASURED,
-        "dataset=svmlight",
-        f"dataset.path={path}",
-        "model=adv_svm_c",
-        "tune=none",
-    ]
+    settings = ["dataset=svmlight", f"dataset.path={path}", "model=adv_svm_c", "tune=none"]
+    command = [sys.executable, "-c", MEASURED, *settings]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "L2 radii of 5,000 of 11,000 test points, a stratified part" in done.stdout

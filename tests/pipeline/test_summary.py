@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 import subprocess
 import sys
 from itertools import product
@@ -160,6 +162,25 @@ def test_a_reader_that_goes_away_costs_no_run(tmp_path: Path) -> None:
     assert {run["status"] for run in tracked(tmp_path)} == {"FINISHED"}
     assert len(tracked(tmp_path, role="experiment")) == 2
     assert len(tracked(tmp_path, role="summary")) == 1
+
+
+def test_a_lost_terminal_costs_no_run(tmp_path: Path) -> None:
+    """What nohup is for: the terminal goes, and every write to it fails from then on."""
+    command = [sys.executable, "-m", "pipeline.run", "-m", "attack=none,fgsm", "model=svc"]
+    command += ["tune=none", "figures=off", "checks=off"]
+    terminal, end = os.openpty()
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=end, stderr=end,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    ) as process:  # fmt: skip
+        os.close(end)
+        assert os.read(terminal, 1)
+        os.close(terminal)
+        assert process.wait(240) == 0
+    from runs import tracked
+
+    assert {run["status"] for run in tracked(tmp_path)} == {"FINISHED"}
+    assert len(tracked(tmp_path, role="experiment")) == 2
 
 
 def test_a_run_that_two_jobs_asked_for_counts_once() -> None:
