@@ -20,7 +20,7 @@ from models.distances import dense
 from models.grid import Axes, CrossValidation, FoldScores
 from models.linear_columns import solve_columns
 from models.linear_problem import Candidate, FreeRangeProblem
-from models.linear_solver import Solution, solve
+from models.linear_solver import solve
 from models.rounding import UNIT64
 from models.training import Observer
 
@@ -109,7 +109,8 @@ class AdvLinearSVM(BinaryClassifier):
                 observer("train", step, self.max_iter, **values)
 
         solution = solve(self._problem(X, signs), self.tol, self.max_iter, callback=record)
-        self._accept(solution)
+        self.coef_, self.intercept_ = solution.weights[None, :], np.array([solution.intercept])
+        self.objective_, self.dual_gap_, self.n_iter_ = solution.objective, solution.gap, solution.n_iter
         if self.dual_gap_ > self.tol:
             warnings.warn(
                 f"stopped at a relative duality gap of {self.dual_gap_:.1e} after {solution.n_iter} Newton steps, "
@@ -141,11 +142,6 @@ class AdvLinearSVM(BinaryClassifier):
         attacked = {"positive": signs > 0, "negative": signs < 0, "both": np.full(len(signs), True)}
         strength = np.where(attacked[self.attacked_class], float(self.C_f), 0.0)
         return FreeRangeProblem(X, signs, strength, low, high, float(self.C), bool(self.fit_intercept))
-
-    def _accept(self, solution: Solution) -> None:
-        self.coef_ = solution.weights[None, :]
-        self.intercept_ = np.array([solution.intercept])
-        self.objective_, self.dual_gap_, self.n_iter_ = solution.objective, solution.gap, solution.n_iter
 
     def _keep_stages(
         self, stages: list[tuple[int, Candidate]], evaluation: tuple[np.ndarray, np.ndarray] | None

@@ -13,11 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from models.batches import FreshExamples, RowSource, shuffled_batches
-from models.binary import ExpansionClassifier, with_prefix
+from models.binary import ExpansionClassifier
 from models.column_grid import cross_validate_columns
 from models.expansions import Expansion, KernelSpace
 from models.grid import Axes, CrossValidation, FoldScores, cross_validate_fits
 from models.kernels import Kernel
+from models.persistence import with_prefix
 from models.threat_ball import Ball
 from models.training import (
     Columns,

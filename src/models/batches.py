@@ -15,19 +15,12 @@ if TYPE_CHECKING:
     from models.expansions import LiveExpansion
 
 
+@dataclass(eq=False)
 class BatchView:
-    """Rows to be scored, held as one tensor.
+    """Rows to be scored, held as one tensor."""
 
-    Parameters
-    ----------
-    X : tensor of shape (n, d)
-    ids : array of shape (n,)
-        Row numbers in the training data; rows of other origin have none.
-    """
-
-    def __init__(self, X: Tensor, ids: np.ndarray | None = None):
-        self.X = X
-        self.ids = ids
+    X: Tensor  # (n, d)
+    ids: np.ndarray | None = None  # (n,), row numbers in the training data; rows of other origin have none
 
     def __len__(self) -> int:
         return len(self.X)
@@ -61,19 +54,7 @@ class FreshExamples(RowSource):
 
     The moved rows take the place of the rows in Algorithm 1: they are scored, violate their margins and become the
     kernels' centres. A moved row is seen once, so there is nothing to over-fit; a row of a later pass is another one.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-    dtype : torch.dtype
-    signs : array of shape (n,)
-        Labels as -1.0 and +1.0.
-    expansion : LiveExpansion
-        f while it grows, one column.
-    ball : Ball
-        Where a row may be moved to.
-    steps : int
-        Steps of descent; 1 is the fast gradient sign method.
+    `expansion` is f while it grows, one column; one of the `steps` of descent is the fast gradient sign method.
     """
 
     # Rows are moved against f as it is now, so they cannot be scored ahead of their turn.
@@ -102,24 +83,12 @@ class FreshExamples(RowSource):
 
 @dataclass
 class Batch:
-    """The rows of one iteration.
+    """The rows of one iteration."""
 
-    Attributes
-    ----------
-    view : BatchView
-        The window's rows; None until the window is opened.
-    positions : tensor of shape (B,)
-        Of the batch in the view.
-    rows : array of shape (B,)
-        Of the batch in the training data.
-    finished : int
-        Rows of the view before this are never used again once the batch is done.
-    """
-
-    positions: Tensor
-    rows: np.ndarray
-    finished: int
-    view: BatchView = field(init=False, repr=False)
+    positions: Tensor  # (B,), of the batch in the view
+    rows: np.ndarray  # (B,), of the batch in the training data
+    finished: int  # rows of the view before this are never used again once the batch is done
+    view: BatchView = field(init=False, repr=False)  # the window's rows, once it is opened
 
     @property
     def X(self) -> Tensor:

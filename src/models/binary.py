@@ -19,7 +19,7 @@ from models.certificates.api import Certifiable, Contest, binary_contest, certif
 from models.certificates.region import Box
 from models.distances import to_tensor
 from models.expansions import LiveExpansion
-from models.persistence import decode_labels, encode_labels
+from models.persistence import decode_labels, encode_labels, with_prefix
 from models.probing import ModelProber, PlainProber
 from models.rounding import UNIT32
 
@@ -199,7 +199,7 @@ class ExpansionClassifier(BinaryClassifier):
         """
         check_is_fitted(self)
         if bound is None and (norm != "l2" or box is not None or seconds != 0):
-            return certified_radius(self, self._validate_rows(X), y, norm, box, seconds=seconds)
+            return certified_radius(self, X, y, norm, box, seconds)
         certificates, quantity = self.expansion_.certificates(), self._global_quantity()
         bound = certificates.bounds[0] if bound is None else bound
         if bound not in certificates.bounds:
@@ -223,8 +223,3 @@ class ExpansionClassifier(BinaryClassifier):
         size = min(_ROWS, max(64, _NUMBERS // X.shape[1])) if sparse.issparse(X) else _ROWS
         for start in range(0, X.shape[0], size):
             yield to_tensor(X[start : start + size], self.expansion_.space.dtype)
-
-
-def with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

@@ -30,16 +30,10 @@ def row_norms(X: Tensor) -> Tensor:
 
 
 def squared_distances(A: Tensor, B: Tensor, norms_a: Tensor, norms_b: Tensor, refine: bool = False) -> Tensor:
-    """‖a - b‖² for all pairs, shape (len(A), len(B)), by one matrix product.
+    """‖a - b‖² for all pairs, shape (len(A), len(B)), by one matrix product and the squared norms of the rows.
 
-    Parameters
-    ----------
-    A, B : tensors of shape (n, d), (m, d)
-    norms_a, norms_b : tensors of shape (n,), (m,)
-        Squared norms of the rows.
-    refine : bool
-        Recompute close pairs from their differences. ‖a‖² + ‖b‖² - 2a·b loses about 1e-7 (‖a‖² + ‖b‖²) in float32,
-        which is nothing in exp(-gamma r²) but not in exp(-gamma r), where the root magnifies it near r = 0.
+    `refine` computes close pairs again, from their differences. ‖a‖² + ‖b‖² - 2a·b loses about 1e-7 (‖a‖² + ‖b‖²) in
+    float32, which is nothing in exp(-gamma r²) but not in exp(-gamma r), where the root magnifies it near r = 0.
     """
     squared = torch.addmm(norms_b, A, B.t(), alpha=-2.0).add_(norms_a[:, None]).clamp_(min=0.0)
     if refine:

@@ -68,26 +68,12 @@ class GridResult:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """How settings are scored.
-
-    Attributes
-    ----------
-    folds : int
-    metric : {"accuracy", "certified_accuracy", "robust_accuracy"}
-    ball : Ball
-        The threat of the last two.
-    max_rows : int
-        Held-out rows, over all folds, that are certified or attacked: each costs a gradient per setting.
-    random_state : int
-        Seed of folds, batches and random features.
-    observer : callable, optional
-        ``observer("tune", done, total)``.
-    """
+    """How settings are scored; see `grid_search`."""
 
     folds: int = 5
     metric: str = "accuracy"
-    ball: Ball = field(default_factory=Ball)
-    max_rows: int = 500
+    ball: Ball = field(default_factory=Ball)  # the threat of the other two metrics
+    max_rows: int = 500  # held-out rows, over all folds, that are certified or attacked: a gradient each per setting
     random_state: int = 0
     observer: Observer | None = None
 
@@ -165,28 +151,14 @@ def margins_and_slopes(fitted: Any, y: np.ndarray) -> MarginsAndSlopes:
 
 @dataclass(frozen=True)
 class FoldScores:
-    """Results by setting and fold.
-
-    Attributes
-    ----------
-    settings : list of dict
-    accuracy : array of shape (n_settings, folds)
-    robust : array of shape (n_settings, folds) or None
-        The metric, if it is not accuracy: for "robust_accuracy" to first order.
-    diverged : bool array of shape (n_settings,) or None
-        In any fold.
-    attack : callable, optional
-        From the number of a setting to its accuracy under descent, shape (folds,).
-    messages : list of str
-        How it was measured, as far as a user should know.
-    """
+    """Results by setting and fold."""
 
     settings: list[dict[str, float]]
-    accuracy: np.ndarray
-    robust: np.ndarray | None = None
-    diverged: np.ndarray | None = None
-    attack: Callable[[int], np.ndarray] | None = None
-    messages: list[str] = field(default_factory=list)
+    accuracy: np.ndarray  # (n_settings, folds)
+    robust: np.ndarray | None = None  # (n_settings, folds), the metric if it is another one; attacks: to first order
+    diverged: np.ndarray | None = None  # (n_settings,), bool, in any fold
+    attack: Callable[[int], np.ndarray] | None = None  # from a setting's number to its accuracy under descent (folds,)
+    messages: list[str] = field(default_factory=list)  # how it was measured, as far as a user should know
 
 
 def grid_search(

@@ -17,15 +17,9 @@ _WORTH_IT = 0.9
 
 
 class KernelSum:
-    """f(x) = Σ_s w_s k(x, s) for one or more columns of weights, with any kernel.
+    """f(x) = Σ_s w_s k(x, s) for one or more columns of weights, with any kernel, evaluated in `dtype`.
 
-    Parameters
-    ----------
-    space : KernelSpace
-    vectors : tensor of shape (n_vectors, d)
-    weights : tensor of shape (n_vectors, n_columns)
-    dtype : torch.dtype
-        Of the evaluation.
+    Vectors are of shape (n_vectors, d), weights (n_vectors, n_columns).
     """
 
     def __init__(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype):

@@ -7,16 +7,18 @@ A new kernel is one subclass of `Kernel`; defining it registers it under its `na
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from scipy.special import gammainc
 from torch import Tensor
 
+from models.certificates.radii import paper_radius, sharp_radius
 from models.distances import pair_distances
 from models.kernel_sum import KernelSum, RBFSum
-from models.registry import Registered
+from models.registry import POSITIVE, Registered, at_most
 from models.rounding import UNIT32, UNIT64, EvaluationErrors, NoCertificate, Sum
 
 if TYPE_CHECKING:
@@ -25,12 +27,10 @@ if TYPE_CHECKING:
 Values = np.ndarray | float
 
 # What of a kernel holds for its own g only.
-_FACTS_OF_G = ("bounds", "sum", "form", "refine_distances", "lowest_nearby")
+_FACTS_OF_G = ("bounds", "radii", "sum", "form", "refine_distances", "lowest_nearby")
 _ROUNDING_OF_G = ("value_error", "gradient_error", "float32_sensitivity")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
-# Far beyond what a kernel can mean; what is larger overflows in single precision half-way through a run.
-_LARGEST_SCALE, _LARGEST_GAMMA = 1e9, 1e30
 
 
 class Nearby(NamedTuple):
@@ -55,8 +55,9 @@ class Kernel(Registered, ABC, family="kernel"):
         The width itself; None takes it from the data by `resolve_gamma`.
     """
 
-    width_scale: float = 4.0
-    gamma: float | None = None
+    # Limits far beyond what a kernel can mean; what is larger overflows in single precision half-way through a run.
+    width_scale: Annotated[float, POSITIVE, at_most(1e9)] = 4.0
+    gamma: Annotated[float | None, POSITIVE, at_most(1e30)] = None
 
     # Certificates that hold for exact sums of this kernel, the best first; a kernel without `value_error` gets none.
     bounds: ClassVar[tuple[str, ...]] = ("paper",)
@@ -72,16 +73,6 @@ class Kernel(Registered, ABC, family="kernel"):
             for fact in (*_FACTS_OF_G, *_ROUNDING_OF_G):
                 if fact not in cls.__dict__:
                     setattr(cls, fact, Kernel.__dict__[fact])
-
-    def __post_init__(self) -> None:
-        if not self.width_scale > 0:
-            raise ValueError(f"kernel.width_scale must be positive, got {self.width_scale!r}")
-        if self.width_scale > _LARGEST_SCALE:
-            raise ValueError(f"kernel.width_scale must be at most {_LARGEST_SCALE:g}, got {self.width_scale!r}")
-        if self.gamma is not None and not self.gamma > 0:
-            raise ValueError(f"kernel.gamma must be positive or None, got {self.gamma!r}")
-        if self.gamma is not None and self.gamma > _LARGEST_GAMMA:
-            raise ValueError(f"kernel.gamma must be at most {_LARGEST_GAMMA:g}, got {self.gamma!r}")
 
     def resolve_gamma(self, X: Any, seed: int) -> float:
         """`gamma`, or `width_scale` / median(‖x - x'‖) ** `median_power` over a seeded subsample of the rows of X."""
@@ -133,6 +124,15 @@ class Kernel(Registered, ABC, family="kernel"):
         """Lower bound of y·f(x + δ) for exact sums, shape (n, c): the paper's, for any kernel."""
         return at.margins - at.norms * np.sqrt(2.0 * self.drop(at.lengths, gamma))
 
+    def radii(
+        self, bound: str, at: Any, norm: float, gamma: float, margin_error: np.ndarray, errors: EvaluationErrors
+    ) -> np.ndarray:
+        """Certified L2 radii of an exact sum by one of `bounds`, shape (n,): the paper's, for any kernel."""
+        if bound != "paper":
+            raise NoCertificate(f"the {self.name} kernel offers the bound {bound!r} and does not prove it (radii)")
+        inverse = partial(self.inverse_profile, gamma=gamma)
+        return paper_radius(at.margins, norm, inverse, margin_error=margin_error, norm_error=errors.norm)
+
     def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
         """An exact sum of this kernel plus `offset` as ``models.certify`` asks about it."""
         from models.certificates.expansions import RadialSum
@@ -159,24 +159,9 @@ class Kernel(Registered, ABC, family="kernel"):
     ) -> EvaluationErrors:
         """Error bounds for h(x) = Σ_i a_i k(x, s_i) + offset, evaluated in float64 in the usual way.
 
-        The usual way: squared distances as ‖x‖² + ‖s‖² - 2 x·s clipped at 0, scores k·a, and the squared norm aᵀKa. All
-        bounds are doubled to cover second-order terms.
-
-        Parameters
-        ----------
-        lengths : array of shape (n,)
-            ‖x‖ of the rows.
-        terms : Sum
-        gamma : float
-        squared_norm : float
-            The computed aᵀKa, without the offset.
-        offset : float
-            Added to the scores.
-
-        Raises
-        ------
-        NoCertificate
-            If the kernel does not state the error of its values.
+        The usual way: squared distances as ‖x‖² + ‖s‖² - 2 x·s clipped at 0, scores k·a, and the squared norm aᵀKa,
+        `squared_norm`. All bounds are doubled to cover second-order terms. `lengths`, shape (n,), are ‖x‖ of the rows.
+        Raises NoCertificate if the kernel does not state the error of its values.
         """
         one = self.value_error(lengths, terms.reach, terms.dimension, gamma)
         gram = float(self.value_error(terms.reach, terms.reach, terms.dimension, gamma))
@@ -241,6 +226,14 @@ class RBF(Kernel):
         u = gamma * np.square(at.lengths)
         rest = np.sqrt(np.maximum(at.norms**2 - at.margins**2 - at.slopes**2 / (2 * gamma), 0.0))
         return np.exp(-u) * (at.margins - at.losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
+
+    def radii(
+        self, bound: str, at: Any, norm: float, gamma: float, margin_error: np.ndarray, errors: EvaluationErrors
+    ) -> np.ndarray:
+        if bound != "sharp":
+            return super().radii(bound, at, norm, gamma, margin_error, errors)
+        known = {"offsets": at.offsets, "margin_error": margin_error, "gradient_error": errors.gradient}
+        return sharp_radius(at.margins, at.slopes, norm, gamma, norm_error=errors.norm, **known)
 
     def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
         from models.certificates.gaussian import GaussianSum
@@ -308,13 +301,7 @@ class Laplacian(Kernel):
 
 
 def median_distance(X: Any, seed: int) -> float:
-    """Median of the positive L2 distances between at most 1,000 rows of X drawn with `seed`.
-
-    Raises
-    ------
-    ValueError
-        If all rows drawn are equal: no width can be read off such data.
-    """
+    """Median of the positive L2 distances between at most 1,000 rows of X drawn with `seed`."""
     n_rows = X.shape[0]
     rows = np.arange(n_rows)
     if n_rows > _MEDIAN_ROWS:

@@ -42,21 +42,10 @@ def solve_columns(
     max_iter: int = 400,
     callback: Callable[[int], None] | None = None,
 ) -> ColumnSolutions:
-    """Minimise ½‖w‖² + C Σ_i [·]_+ over the trained rows of each column.
+    """Minimise ½‖w‖² + C Σ_i [·]_+ over the `trained` rows, (n, k), of each of k columns; the problem's C is not used.
 
-    Parameters
-    ----------
-    problem : FreeRangeProblem
-        Its rows, strength and box serve all columns; its C is not used.
-    Cs : array of shape (k,)
-    trained : bool array of shape (n, k)
-        Which rows count in which column.
-    tol : float
-        Relative duality gap at which a column is done.
-    max_iter : int
-        Steps after which the best point found is returned, with its gap.
-    callback : callable, optional
-        ``callback(columns done)`` every ten steps.
+    A column is done at a relative duality gap of `tol`; after `max_iter` steps the best point found is returned, with
+    its gap. ``callback(columns done)`` is called every ten steps.
     """
     shared = _Shared(problem)
     weights, intercepts = np.zeros((problem.X.shape[1], len(Cs))), np.zeros(len(Cs))

@@ -47,19 +47,9 @@ def solve(
     first: int = 1000,
     callback: Callable[[int, Candidate], None] | None = None,
 ) -> Solution:
-    """Minimise to a relative duality gap of `tol`.
+    """Minimise until (objective - lower bound) / objective ≤ `tol`, or `max_iter` Newton steps over all working sets.
 
-    Parameters
-    ----------
-    problem : FreeRangeProblem
-    tol : float
-        (objective - lower bound) / objective at which to stop.
-    max_iter : int
-        Newton steps in total, over all working sets.
-    first : int
-        Size of the first working set.
-    callback : callable, optional
-        ``callback(step, candidate)`` after every Newton step.
+    The first working set has `first` rows; ``callback(step, candidate)`` is called after every Newton step.
     """
     n = len(problem.signs)
     steps = 0

@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 
 from models.certificates.api import Certifiable, Contest, contest_of
 from models.certificates.differences import highest_score
-from models.persistence import class_named, decode_labels, encode_labels
+from models.persistence import class_named, decode_labels, encode_labels, with_prefix
 
 
 class SettingsOfBase(BaseEstimator):
@@ -159,10 +159,8 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
     def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         """Inverse of `get_state`."""
         kind = class_named(meta["machine"])
-        machines = []
-        for number, told in enumerate(meta["machines"]):
-            own = {name.split(".", 1)[1]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
-            machines.append(kind.from_state(told, own))
+        held = [with_prefix(arrays, f"{number}.") for number in range(len(meta["machines"]))]
+        machines = [kind.from_state(told, own) for told, own in zip(meta["machines"], held)]
         model = cls(clone(machines[0]))
         model.estimators_, model.classes_, model.curve_ = machines, decode_labels(meta["classes"]), {}
         return model

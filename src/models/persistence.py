@@ -112,6 +112,11 @@ def decode_labels(encoded: dict[str, Any]) -> np.ndarray:
     return np.array(encoded["values"], dtype=np.dtype(encoded["dtype"]))
 
 
+def with_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+
 def _read_document(path: Path) -> dict[str, Any]:
     raw = _read(path)
     try:

@@ -36,14 +36,7 @@ class Moves(NamedTuple):
 
 
 class Prober(ABC):
-    """Even and odd part of f(x ± h·e_j) in h, with the products of the last call in memory.
-
-    Parameters
-    ----------
-    expansion : LiveExpansion
-    width : int
-        Numbers the table holds per row.
-    """
+    """Even and odd part of f(x ± h·e_j) in h, with the products of the last call in memory: `width` numbers a row."""
 
     def __init__(self, expansion: "LiveExpansion", width: int) -> None:
         self.expansion, self.width = expansion, width
@@ -199,14 +192,7 @@ class PlainProber:
 
 
 class ModelProber:
-    """What ``model.prober()`` returns: NumPy in and NumPy out.
-
-    Parameters
-    ----------
-    expansion : LiveExpansion
-    offset : float
-        Added to the scores.
-    """
+    """What ``model.prober()`` returns: NumPy in and NumPy out, `offset` added to the scores."""
 
     def __init__(self, expansion: "LiveExpansion", offset: float = 0.0):
         self._prober, self._dtype, self._offset = expansion.prober(), expansion.space.dtype, offset

@@ -1,7 +1,28 @@
 """Settings classes that are found by their name: being a subclass is being registered."""
 
-from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any, ClassVar, NamedTuple, Self, get_args
+
+
+class Limit(NamedTuple):
+    """What must hold of a setting; it stands beside the type: ``steps: Annotated[int, at_least(1)] = 10``."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+POSITIVE = Limit(lambda value: value > 0, "positive")
+
+
+def at_least(least: float) -> Limit:
+    """Not smaller than this."""
+    return Limit(lambda value: value >= least, f"at least {least:g}")
+
+
+def at_most(most: float) -> Limit:
+    """Not larger than this."""
+    return Limit(lambda value: value <= most, f"at most {most:g}")
 
 
 class Registered:
@@ -25,6 +46,14 @@ class Registered:
             if known is not None and known.path() != cls.path():
                 raise ValueError(f"the {cls.family} name {cls.name!r} is taken by {known.path()}")
             cls.registry[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):  # type: ignore[arg-type]
+            kind, *limits = get_args(setting.type) if hasattr(setting.type, "__metadata__") else (None,)
+            value = getattr(self, setting.name)
+            for limit in () if value is None and type(None) in get_args(kind) else limits:
+                if not limit.holds(value):
+                    raise ValueError(f"{self.family}.{setting.name} must be {limit.words}, got {value!r}")
 
     @classmethod
     def path(cls) -> str:

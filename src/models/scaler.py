@@ -10,18 +10,11 @@ from scipy import sparse
 
 @dataclass(frozen=True)
 class Scaler:
-    """(x - shift) / scale per feature, fitted on training rows.
+    """(x - shift) / scale per feature, fitted on training rows."""
 
-    Attributes
-    ----------
-    shift, scale : (d,) float64 arrays
-    clip : bool
-        Whether values outside the training rows' range are moved to its edge (``minmax``).
-    """
-
-    shift: np.ndarray
-    scale: np.ndarray
-    clip: bool = False
+    shift: np.ndarray  # (d,), float64
+    scale: np.ndarray  # (d,), float64
+    clip: bool = False  # whether values outside the training rows' range are moved to its edge (``minmax``)
 
     def transform(self, X: Any) -> Any:
         """Scaled rows, float32; sparse rows stay sparse when nothing is shifted."""

@@ -23,19 +23,11 @@ SAMPLED = 512
 
 @dataclass(frozen=True)
 class Ball:
-    """Perturbations δ with ‖δ‖ ≤ radius and x + δ in the box.
+    """Perturbations δ with ‖δ‖ ≤ radius and x + δ in the box."""
 
-    Attributes
-    ----------
-    norm : {"l2", "linf"}
-    radius : float
-    box : (low, high) or None
-        Numbers, or arrays of shape (d,).
-    """
-
-    norm: str = "l2"
+    norm: str = "l2"  # or "linf"
     radius: float = 0.5
-    box: tuple[Any, Any] | None = None
+    box: tuple[Any, Any] | None = None  # (low, high): numbers, or arrays of shape (d,)
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "linf"):

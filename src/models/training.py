@@ -41,24 +41,14 @@ class DivergenceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Columns:
-    """Settings trained together, one value per column.
+    """Settings trained together, one value per column: arrays of shape (n_columns,)."""
 
-    Parameters
-    ----------
-    C, step, penalty : arrays of shape (n_columns,)
-        Weight of the hinge summed over the batch, step size γ, and ε'.
-    diminishing, proximal : bool
-        Step schedule and form of the decay, the same for all columns.
-    left_out : array of shape (n_columns,) or None
-        The fold each column does not train on.
-    """
-
-    C: np.ndarray
-    step: np.ndarray
-    penalty: np.ndarray
-    diminishing: bool = False
+    C: np.ndarray  # weight of the hinge summed over the batch
+    step: np.ndarray  # γ
+    penalty: np.ndarray  # ε'
+    diminishing: bool = False  # step schedule and form of the decay, the same for all columns
     proximal: bool = False
-    left_out: np.ndarray | None = None
+    left_out: np.ndarray | None = None  # the fold each column does not train on
 
     def __len__(self) -> int:
         return len(self.C)
@@ -73,24 +63,14 @@ class Columns:
 
 @dataclass
 class TrainingRecord:
-    """What happened, by iteration and column.
+    """What happened, by iteration and column."""
 
-    Attributes
-    ----------
-    norms, violators : arrays of shape (T, n_columns)
-    test_errors : array of shape (T,) or None
-        First column, on the evaluation rows.
-    diverged : bool array of shape (n_columns,)
-    penalty_too_large : bool array of shape (n_columns,)
-    late_scores : list of tensors of shape (n, n_columns)
-        Scores of all training rows after each of the last iterations asked for, the final ones last.
-    """
-
-    norms: np.ndarray
-    violators: np.ndarray
-    diverged: np.ndarray
-    penalty_too_large: np.ndarray
-    test_errors: np.ndarray | None = None
+    norms: np.ndarray  # (T, n_columns)
+    violators: np.ndarray  # (T, n_columns)
+    diverged: np.ndarray  # (n_columns,), bool
+    penalty_too_large: np.ndarray  # (n_columns,), bool
+    test_errors: np.ndarray | None = None  # (T,), first column, on the evaluation rows
+    # Scores (n, n_columns) of all training rows after each of the last iterations asked for, the final ones last.
     late_scores: list[Tensor] = field(default_factory=list)
 
 
@@ -146,8 +126,7 @@ def algorithm1_step(
     decay = 1.0 - step
     if not proximal:
         decay = decay - torch.where(norm > 0, shrinkage / norm, 0.0)
-    cross = (coefficients * scores).sum(0)
-    squared = decay.square() * norm.square() + 2.0 * decay * cross + term_norms(coefficients)
+    squared = decay.square() * norm.square() + 2.0 * decay * (coefficients * scores).sum(0) + term_norms(coefficients)
     # Random features give approximate scores, with which the sum can fall slightly below 0.
     norm = squared.clamp_(min=0.0).sqrt_()
     if proximal:
@@ -176,11 +155,9 @@ def train_columns(
     ----------
     expansion : LiveExpansion
         The zero function; grows in place.
-    source : RowSource
     signs : array of shape (n,)
         Labels as -1.0 and +1.0.
     batches : list of row-number arrays
-    columns : Columns
     folds : array of shape (n,), optional
         Fold of each row; a column skips the rows of its `left_out` fold.
     evaluation : (X, signs), optional

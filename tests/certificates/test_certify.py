@@ -175,23 +175,23 @@ class Clocked:
         return ((self.prove, 1),)
 
 
-def contest_on_a_clock(monkeypatch, hopeless=()):
+def question_on_a_clock(monkeypatch, hopeless=()):
     """Four classes, five rows of the first, each with its own margins; row 0 has the smallest."""
     clock = []
     monkeypatch.setattr(api.time, "perf_counter", lambda: float(len(clock)))
     forms = [Clocked(clock, np.arange(1.0, 6.0) * scale, scale not in hopeless) for scale in (3, 1, 2)]
     contest = Contest(np.arange(4), forms, [[(0, 1.0), (1, 1.0), (2, 1.0)], [], [], []])
-    return contest, np.arange(5.0)[:, None], clock
+    return api.Question(contest, np.arange(5.0)[:, None], np.zeros(5, dtype=int), "linf", None), clock
 
 
 def test_short_of_time_whole_rows_are_certified_the_likeliest_first(monkeypatch):
-    contest, X, clock = contest_on_a_clock(monkeypatch)
-    proved = api._certified(contest, X, np.zeros(5, dtype=int), 0.1, "linf", None, seconds=6.5)
+    asked, clock = question_on_a_clock(monkeypatch)
+    proved = api.certified(asked, 0.1, seconds=6.5)
     assert proved.tolist() == [False, False, False, True, True]
     assert [form.values[0] for _, form in clock[:3]] == [1.0, 2.0, 3.0]
 
 
 def test_no_time_goes_into_rows_whose_nearest_rival_stays_open(monkeypatch):
-    contest, X, clock = contest_on_a_clock(monkeypatch, hopeless=(1,))
-    assert not api._certified(contest, X, np.zeros(5, dtype=int), 0.1, "linf", None, seconds=None).any()
+    asked, clock = question_on_a_clock(monkeypatch, hopeless=(1,))
+    assert not api.certified(asked, 0.1, seconds=None).any()
     assert len(clock) == 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import models
-from models import RBF, AdvSVM, Laplacian, SupportVectors
+from models import RBF, AdvSVM, DoublyStochastic, FixedFeatures, Laplacian, SupportVectors
 from models.expansions import Expansion
 from models.kernels import Kernel
 from oracles_models import central_differences
@@ -144,6 +144,37 @@ def test_another_profile_inherits_no_proof(parent):
             AdvSVM(kernel=Wider(), expansion="support_vectors", batch_size=20).fit(X, y).certified_radius(X, y)
     finally:
         del Kernel.registry[Wider.name]
+
+
+def test_a_bound_that_a_kernel_names_and_does_not_prove_is_refused():
+    @dataclass(frozen=True)
+    class Boasting(RBF):
+        name: ClassVar[str] = "boasting"
+        bounds: ClassVar[tuple[str, ...]] = ("best", "paper")
+
+    try:
+        X, y = data()
+        model = AdvSVM(kernel=Boasting(), expansion="support_vectors", batch_size=20).fit(X, y)
+        assert (model.certified_radius(X, y, bound="paper") > 0).any()
+        with pytest.raises(ValueError, match="boasting kernel offers the bound 'best' and does not prove it"):
+            model.certified_radius(X, y)
+    finally:
+        del Kernel.registry[Boasting.name]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RBF(gamma=0.0), "kernel.gamma must be positive, got 0.0"),
+        (lambda: RBF(width_scale=2e9), r"kernel.width_scale must be at most 1e\+09, got"),
+        (lambda: SupportVectors(budget=1), "expansion.budget must be at least 2, got 1"),
+        (lambda: DoublyStochastic(n_features=0), "expansion.n_features must be at least 1, got 0"),
+        (lambda: FixedFeatures(cache_mb=-1), "expansion.cache_mb must be at least 0, got -1"),
+    ],
+)
+def test_a_setting_outside_its_limits_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_a_name_nobody_has_lists_those_there_are():

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,8 @@ from models.distances import dense
 Prove = Callable[[Region, np.ndarray], np.ndarray]
 Observer = Callable[..., None]
 
-_ROWS = 1024
+# Rows at once, and rounds of a bisection.
+_ROWS, _ROUNDS = 1024, 40
 
 
 class Quick(NamedTuple):
@@ -41,20 +42,12 @@ class Contest:
 
     A model of two classes has one form. Of more, one-vs-one machines give a class a form per rival, and with all of
     those votes nobody can tie it; one-vs-rest machines the differences of scores.
-
-    Attributes
-    ----------
-    classes : array of shape (k,)
-    forms : list of Form
-    duels : list of k lists of (form number, sign)
-    slack : float
-        Relative size of what the model's conversion of its input may move a coordinate by: 0 in float64.
     """
 
-    classes: np.ndarray
+    classes: np.ndarray  # (k,)
     forms: list[Any]
-    duels: list[list[tuple[int, float]]]
-    slack: float = 0.0
+    duels: list[list[tuple[int, float]]]  # for every class its (form number, sign)
+    slack: float = 0.0  # what the model's conversion of its input may move a coordinate by, relatively: 0 in float64
 
     def region(self, X: np.ndarray, epsilon: float | np.ndarray, norm: str, box: Box) -> Region:
         """Where the model may see a point that was moved by `epsilon`."""
@@ -83,13 +76,7 @@ def binary_contest(classes: np.ndarray, form: Form, slack: float = 0.0) -> Conte
 
 
 def contest_of(model: Any, single: bool = False) -> Contest:
-    """How a fitted model decides; `single` if it is given float32 rows.
-
-    Raises
-    ------
-    ValueError
-        In one line, if no certificate is known for it.
-    """
+    """How a fitted model decides; `single` if it is given float32 rows. NoCertificate where none is known."""
     if isinstance(model, type):
         raise ValueError(f"model must be a fitted object, got the class {model.__name__}")
     offered = getattr(model, "certificate_contest", None)
@@ -99,6 +86,42 @@ def contest_of(model: Any, single: bool = False) -> Contest:
     from models.certificates.fitted import contest_of_fitted
 
     return contest_of_fitted(model, single)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows, the numbers of their labels, and the threat, put to how a model decides."""
+
+    contest: Contest
+    X: np.ndarray  # (n, d)
+    numbers: np.ndarray  # (n,)
+    norm: str
+    box: Box
+
+    @classmethod
+    def of(cls, model: Any, X: Any, y: Any, norm: str, box: Box) -> "Question":
+        """What is asked of a fitted model; one of ours checks the rows as it does before a prediction."""
+        if hasattr(model, "_validate_rows") and not isinstance(model, type):
+            X = model._validate_rows(X)
+        X = dense(X)
+        contest = contest_of(model, X.dtype == np.float32)
+        numbers = contest.numbers(y)
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got {X.ndim}")
+        if len(numbers) != len(X):
+            raise ValueError(f"X has {len(X)} rows, but y has {len(numbers)} labels")
+        return cls(contest, X, numbers, norm, box)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def of_rows(self, rows: Any) -> "Question":
+        """The same about some of the rows."""
+        return replace(self, X=self.X[rows], numbers=self.numbers[rows], box=box_of(self.box, rows))
+
+    def region(self, epsilon: float | np.ndarray) -> Region:
+        """Where the model may see the points."""
+        return self.contest.region(self.X, epsilon, self.norm, self.box)
 
 
 def certify(
@@ -134,35 +157,22 @@ def certify(
     observer : callable, optional
         ``observer("certify", done, n, certified=)``, where `done` counts decided points.
     """
-    X = dense(X)
-    contest = contest_of(model, X.dtype == np.float32)
-    if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions, got {X.ndim}")
-    numbers = contest.numbers(y)
-    if len(numbers) != len(X):
-        raise ValueError(f"X has {len(X)} rows, but y has {len(numbers)} labels")
-    return _certified(contest, X, numbers, epsilon, norm, box, seconds, observer)
+    return certified(Question.of(model, X, y, norm, box), epsilon, seconds, observer)
 
 
-def _certified(
-    contest: Contest,
-    X: np.ndarray,
-    numbers: np.ndarray,
-    epsilon: float | np.ndarray,
-    norm: str,
-    box: Box,
-    seconds: float | None,
-    observer: Observer | None = None,
+def certified(
+    asked: Question, epsilon: float | np.ndarray, seconds: float | None, observer: Observer | None = None
 ) -> np.ndarray:
     """`certify` at a radius of all rows or of each."""
-    run = _Run(contest, len(X), seconds, observer)
-    sizes = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(X),))
+    run = _Run(asked.contest, len(asked), seconds, observer)
+    sizes = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(asked),))
     # The cheap bound of everything first, then the next one, so that an empty purse costs the dearest proofs.
-    for stage in range(1 + max(len(form.stages) for form in contest.forms)):
-        for start in range(0, len(X), _ROWS):
+    for stage in range(1 + max(len(form.stages) for form in asked.contest.forms)):
+        for start in range(0, len(asked), _ROWS):
             rows = np.flatnonzero(run.undecided[start : start + _ROWS]) + start
             if len(rows) and (stage == 0 or not run.late):
-                run.stage(stage, rows, contest.region(X[rows], sizes[rows], norm, box_of(box, rows)), numbers[rows])
+                part = asked.of_rows(rows)
+                run.stage(stage, rows, part.region(sizes[rows]), part.numbers)
     run.report(final=True)
     return run.certified
 
@@ -258,7 +268,6 @@ def certified_radius(
     y: Any,
     norm: str = "l2",
     box: Box = None,
-    rounds: int = 40,
     seconds: float | None = 0.0,
     observer: Observer | None = None,
 ) -> np.ndarray:
@@ -272,59 +281,42 @@ def certified_radius(
     seconds : float, optional
         For the dearer proofs, which search on from the radius of the cheapest to within 3 %; none by default, and as
         long as it takes if None. Whenever they stop, what they have proved holds.
-    rounds : int
-        Of the bisection by the cheapest bound.
     """
-    X = dense(X)
-    contest = contest_of(model, X.dtype == np.float32)
-    numbers = contest.numbers(y)
-    found = np.zeros(len(X))
-    for start in range(0, len(X), _ROWS):
-        rows = slice(start, start + _ROWS)
-        part = np.asarray(X[rows], dtype=np.float64)
-        found[rows] = _radii(contest, part, numbers[rows], norm, box_of(box, rows), rounds)
-    if seconds == 0 or not any(form.stages for form in contest.forms):
-        return found
-    return _stretched(contest, X, numbers, norm, box, found, seconds, observer)
-
-
-def _stretched(
-    contest: Contest,
-    X: np.ndarray,
-    numbers: np.ndarray,
-    norm: str,
-    box: Box,
-    found: np.ndarray,
-    seconds: float | None,
-    observer: Observer | None,
-) -> np.ndarray:
-    """The radii of the cheapest bound, doubled while the dearer ones hold, then bisected."""
+    asked = Question.of(model, X, y, norm, box)
+    starts = range(0, len(asked), _ROWS)
+    found = [np.zeros(0), *(_radii(asked.of_rows(slice(start, start + _ROWS))) for start in starts)]
+    low, high = np.concatenate(found), np.full(len(asked), np.inf)
+    if seconds == 0 or not any(form.stages for form in asked.contest.forms):
+        return low
+    # The radii of the cheapest bound, doubled while the dearer ones hold, then bisected.
     until = None if seconds is None else time.perf_counter() + seconds
-    low, high = found.copy(), np.full(len(X), np.inf)
     for _ in range(24):
         rows = np.flatnonzero((low > 0) & np.isfinite(low) & (high > 1.03 * low))
         left = None if until is None else until - time.perf_counter()
         if len(rows) == 0 or (left is not None and left <= 0):
             break
         tried = np.where(np.isfinite(high[rows]), 0.5 * (low[rows] + high[rows]), 2 * low[rows])
-        passed = _certified(contest, X[rows], numbers[rows], tried, norm, box_of(box, rows), left, observer)
+        passed = certified(asked.of_rows(rows), tried, left, observer)
         low[rows], high[rows] = np.where(passed, tried, low[rows]), np.where(passed, high[rows], tried)
     return low
 
 
-def _radii(contest: Contest, X: np.ndarray, numbers: np.ndarray, norm: str, box: Box, rounds: int) -> np.ndarray:
-    found = np.zeros(len(X))
-    for label in np.unique(numbers):
-        rows = np.flatnonzero(numbers == label)
-        duels = [(contest.forms[number], np.full(len(rows), sign)) for number, sign in contest.duels[label]]
-        quick = [form.quick(X[rows], signs) for form, signs in duels]
+def _radii(asked: Question) -> np.ndarray:
+    """By the cheapest bound."""
+    found = np.zeros(len(asked))
+    for label in np.unique(asked.numbers):
+        rows = np.flatnonzero(asked.numbers == label)
+        mine = asked.of_rows(rows)
+        X = np.asarray(mine.X, dtype=np.float64)
+        duels = [(mine.contest.forms[number], np.full(len(rows), sign)) for number, sign in mine.contest.duels[label]]
+        quick = [form.quick(X, signs) for form, signs in duels]
         right = np.all([one.margins > 0 for one in quick], axis=0)
 
-        def holds(radius: np.ndarray, rows: np.ndarray = rows, quick: list[Quick] = quick) -> np.ndarray:
-            where = contest.region(X[rows], radius, norm, box)
+        def holds(radius: np.ndarray, mine: Question = mine, quick: list[Quick] = quick) -> np.ndarray:
+            where = mine.region(radius)
             return np.all([one.proves(where) for one in quick], axis=0)
 
-        found[rows] = np.where(right, _largest(holds, len(rows), _widest(X[rows], box), rounds), 0.0)
+        found[rows] = np.where(right, _largest(holds, _widest(X, mine.box)), 0.0)
     return found
 
 
@@ -336,11 +328,11 @@ def _widest(X: np.ndarray, box: Box) -> np.ndarray:
     return np.linalg.norm(np.broadcast_to(high - low, X.shape), axis=1) * (1 + 1e-9)
 
 
-def _largest(holds: Callable[[np.ndarray], np.ndarray], n: int, widest: np.ndarray, rounds: int) -> np.ndarray:
+def _largest(holds: Callable[[np.ndarray], np.ndarray], widest: np.ndarray) -> np.ndarray:
     """A radius that holds, per row, with one a little larger that does not; inf if the widest does."""
     everywhere = holds(widest)
-    low, high = np.zeros(n), widest
-    for step in range(rounds):
+    low, high = np.zeros(len(widest)), widest
+    for step in range(_ROUNDS):
         # Downwards by decades while nothing holds, so that small radii keep their relative accuracy.
         middle = np.where(low > 0, 0.5 * (low + high), high * 10.0 ** -min(step + 1, 8))
         passed = holds(middle)
@@ -351,31 +343,5 @@ def _largest(holds: Callable[[np.ndarray], np.ndarray], n: int, widest: np.ndarr
 class Certifiable:
     """The two questions as methods of a model that says how it decides, by ``certificate_contest``."""
 
-    def _validate_rows(self, X: Any) -> Any:
-        return X
-
-    def certify(
-        self,
-        X: Any,
-        y: Any,
-        epsilon: float,
-        norm: str = "l2",
-        box: Box = (0.0, 1.0),
-        seconds: float | None = None,
-        observer: Observer | None = None,
-    ) -> np.ndarray:
-        """Whether no point within `epsilon` changes the label y of a row, shape (n,), bool; see ``models.certify``."""
-        return certify(self, self._validate_rows(X), y, epsilon, norm, box, seconds, observer)
-
-    def certified_radius(
-        self,
-        X: Any,
-        y: Any,
-        norm: str = "l2",
-        box: Box = None,
-        seconds: float | None = 0.0,
-        observer: Observer | None = None,
-    ) -> np.ndarray:
-        """Radius in `norm` within which the label y of each row cannot change, shape (n,); 0 where it is wrong."""
-        rows = self._validate_rows(X)
-        return certified_radius(self, rows, y, norm, box, seconds=seconds, observer=observer)
+    certify = certify
+    certified_radius = certified_radius

@@ -10,14 +10,15 @@ gradient·δ + δᵀMδ with M = Σ_k |w_k| ψ_k ω_k ω_kᵀ, whatever the dime
 the third order at its worst.
 """
 
+from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import blas
 
 from models.certificates.api import Prove, Quick
-from models.certificates.places import Directions, Place, about_midpoint, is_cell, positive_on
+from models.certificates.places import Directions, Place, places, positive_on, proved_one_by_one, signed_gram
 from models.certificates.quartics import MANY, Quartic, quartic_of, usual_price
 from models.certificates.region import Region, lowest_linear
 from models.expansions.random_features import RandomFeatureSum
@@ -67,15 +68,55 @@ def _to_the_right(angles: np.ndarray, reaches: np.ndarray) -> np.ndarray:
     return np.where(reaches > _FAR - _STEP, np.minimum(found, -far), found)
 
 
-class CosineSum:
-    """The form of a random-feature expansion.
+class FeatureBank:
+    """Random features in float64, held once for all machines that share them."""
 
-    Parameters
-    ----------
-    expansion : RandomFeatureSum
-    curvature : float
-        Bound of ‖∇²f‖₂ everywhere.
-    """
+    def __init__(self, expansion: Any, numbers: list[int]):
+        self.expansion, self.numbers = expansion, numbers
+        self._last: SeenFeatures | None = None
+
+    @cached_property
+    def features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies (m, d), their lengths (m,) and phases (m,)."""
+        scale = self.expansion.space.kernel.frequency_scale(self.expansion.space.gammas[0])
+        stream = self.expansion.stream.in_dtype(torch.float64)
+        blocks = [stream.block(number) for number in self.numbers]
+        frequencies = np.concatenate([block.frequencies.t().numpy() * scale for block in blocks])
+        lengths = np.linalg.norm(frequencies, axis=1) * (1 + frequencies.shape[1] * UNIT64)
+        return frequencies, lengths, np.concatenate([block.phases.numpy() for block in blocks])
+
+    @cached_property
+    def directions(self) -> Directions:
+        return Directions.of(self.features[0])
+
+    def seen_from(self, place: Place) -> "SeenFeatures":
+        """The last answer is kept: the duels of one row are asked one after the other."""
+        if self._last is None or not place.equals(self._last.place):
+            self._last = SeenFeatures(self, place)
+        return self._last
+
+
+@dataclass(frozen=True)
+class SeenFeatures:
+    """Features around a place."""
+
+    bank: FeatureBank
+    place: Place
+
+    @cached_property
+    def angles(self) -> np.ndarray:
+        """At the centre, shape (m,)."""
+        frequencies, _, phases = self.bank.features
+        return frequencies @ self.place.center + phases
+
+    @cached_property
+    def reaches(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far the angles may fall and rise, two arrays of shape (m,)."""
+        return self.place.reaches(self.bank.directions)
+
+
+class CosineSum:
+    """The form of a random-feature expansion; `curvature` bounds ‖∇²f‖₂ everywhere."""
 
     def __init__(self, expansion: RandomFeatureSum, curvature: float):
         self.expansion, self.curvature = expansion, curvature
@@ -133,32 +174,18 @@ class CosineSum:
         return Quick(margins, proves)
 
     @cached_property
-    def _features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Frequencies (m, d), their lengths (m,), phases (m,) and weights (m,) in float64."""
-        scale = self.expansion.space.kernel.frequency_scale(self.expansion.space.gammas[0])
-        stream = self.expansion.stream.in_dtype(torch.float64)
-        omegas, phases, amplitudes = [], [], []
-        for number, weights in self.expansion.live_blocks():
-            block = stream.block(number)
-            omegas.append(block.frequencies.t().numpy() * scale)
-            phases.append(block.phases.numpy())
-            amplitudes.append(weights[:, 0].double().numpy())
-        frequencies = np.concatenate(omegas)
-        lengths = np.linalg.norm(frequencies, axis=1) * (1 + frequencies.shape[1] * UNIT64)
-        return frequencies, lengths, np.concatenate(phases), np.concatenate(amplitudes)
+    def bank(self) -> FeatureBank:
+        return FeatureBank(self.expansion, [number for number, _ in self.expansion.live_blocks()])
 
     @cached_property
-    def _directions(self) -> Directions:
-        return Directions.of(self._features[0])
+    def _features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies (m, d), their lengths (m,), phases (m,) and weights (m,) in float64."""
+        weights = np.concatenate([weights[:, 0].double().numpy() for _, weights in self.expansion.live_blocks()])
+        return *self.bank.features, weights
 
     def proves_by_parabolas(self, where: Region, signs: np.ndarray) -> np.ndarray:
         """The parabolas of this module, proved positive by Cholesky."""
-        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
-        proved = np.zeros(len(where), dtype=bool)
-        for row in range(len(where)):
-            place = Place.of(seen if cells[row] else where, row)
-            proved[row] = self._positive(place, bool(cells[row]), float(signs[row]), float(demands[row]))
-        return proved
+        return proved_one_by_one(self._positive, where, signs, self.demands(where))
 
     def _positive(self, place: Place, cell: bool, sign: float, demand: float) -> bool:
         frequencies, _, _, weights = self._features
@@ -166,20 +193,13 @@ class CosineSum:
         if not constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
             return False
         weights, mass = sign * weights, np.abs(weights)
-        bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), *self._reaches(place))
+        bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), *self.bank.seen_from(place).reaches)
         return positive_on(place, cell, constant, gradient, _weighted_products(frequencies, bends))
-
-    def _angles(self, place: Place) -> np.ndarray:
-        frequencies, _, phases, _ = self._features
-        return frequencies @ place.center + phases
-
-    def _reaches(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
-        return place.reaches(self._directions)
 
     def _expanded(self, place: Place, sign: float, demand: float) -> tuple[np.ndarray, float, np.ndarray]:
         """Angles at the centre, sign·f - demand there less what rounding may hide, all told, and its gradient."""
         frequencies, lengths, _, weights = self._features
-        angles = self._angles(place)
+        angles = self.bank.seen_from(place).angles
         mass, d, radius = np.abs(weights), len(place.center), place.radius
         # Angles and products are off by d units, sums by K; of order n in δ, Σ|w|(‖ω‖ρ)^n enters.
         reach = radius + float(np.linalg.norm(place.center))
@@ -199,25 +219,22 @@ class CosineSum:
     def proves_by_quartics(self, where: Region, signs: np.ndarray) -> np.ndarray:
         """The fourth-order bound of ``models.certificates.quartics``, proved positive by Cholesky."""
         frequencies, _, _, weights = self._features
-        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
-        proved = np.zeros(len(where), dtype=bool)
-        known = {}
-        for row, cell in enumerate(cells):
-            place = Place.of(seen if cell else where, row)
+        demands, proved, known = self.demands(where), np.zeros(len(where), dtype=bool), {}
+        for row, place, cell in places(where):
             angles, constant, gradient = self._expanded(place, float(signs[row]), float(demands[row]))
             if constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
                 hessian = -(frequencies * (signs[row] * weights * np.cos(angles))[:, None]).T @ frequencies
                 # Cubics and N cost the most: not for points where the usual price of the quartic says no already.
                 price = self._usual_price * place.radius**4
-                if positive_on(place, bool(cell), constant - price, gradient, hessian / 2):
-                    known[row] = place, angles, constant, gradient, hessian
+                if positive_on(place, cell, constant - price, gradient, hessian / 2):
+                    known[row] = place, cell, angles, constant, gradient, hessian
         if not known:
             return proved
-        sines = np.stack([signs[row] * weights * np.sin(angles) / 6 for row, (_, angles, *_) in known.items()])
+        sines = np.stack([signs[row] * weights * np.sin(angles) / 6 for row, (_, _, angles, *_) in known.items()])
         for row, cubic, off in zip(known, *self._quartic.products.cubics(frequencies, sines)):
-            place, _, constant, gradient, hessian = known[row]
+            place, cell, _, constant, gradient, hessian = known[row]
             below = self._quartic.minorant(place, constant, gradient, hessian, cubic, float(off))
-            proved[row] = positive_on(place, bool(cells[row]), *below)
+            proved[row] = positive_on(place, cell, *below)
         return proved
 
 
@@ -226,10 +243,4 @@ def _weighted_products(frequencies: np.ndarray, factors: np.ndarray) -> np.ndarr
     if frequencies.shape[1] <= MANY:
         # Copying the frequencies costs more than the half of the product that symmetry saves.
         return (frequencies * factors[:, None]).T @ frequencies
-    matrix = np.zeros((frequencies.shape[1],) * 2, order="F")
-    for up in (1.0, -1.0):
-        rows = np.flatnonzero(up * factors > 0)
-        if len(rows):
-            scaled = frequencies[rows] * np.sqrt(np.abs(factors[rows]))[:, None]
-            matrix = blas.dsyrk(up, scaled.T, beta=1.0, c=matrix, lower=1, overwrite_c=1)
-    return matrix
+    return signed_gram(frequencies, factors)

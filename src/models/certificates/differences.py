@@ -1,7 +1,6 @@
 """The highest score wins: certificates of differences f_c - f_j, where that is a form of its own."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -10,9 +9,8 @@ import torch
 from torch import Tensor
 
 from models.certificates.api import Contest, Prove
-from models.certificates.cosines import CosineSum
+from models.certificates.cosines import CosineSum, FeatureBank
 from models.certificates.definite import curvature_bound
-from models.certificates.places import Directions, Place
 from models.certificates.scaling import same_scaling
 from models.expansions.random_features import RandomFeatureSum
 from models.rounding import UNIT64
@@ -23,7 +21,7 @@ _WORTH = 2**28
 
 def highest_score(classes: np.ndarray, forms: Sequence[Any], slack: float = 0.0) -> Contest:
     """Class c wins where f_c - f_j > 0 for all rivals j."""
-    bank = FeatureBank.of(forms)
+    bank = shared_bank(forms)
     made = [difference(forms[c], forms[j], bank) for c, j in combinations(range(len(forms)), 2)]
     if any(form is None for form in made):
         # Different widths or kinds: enough if c is positive and all others are negative.
@@ -51,51 +49,19 @@ def difference(one: Any, other: Any, bank: "FeatureBank | None" = None) -> Any:
     return None if minus is None else minus(other)
 
 
-class FeatureBank:
-    """The random features that machines of the same seed and width share, held once for all their differences."""
+def shared_bank(forms: Sequence[Any]) -> FeatureBank | None:
+    """The features of machines of the same seed and width; None where they are not the same."""
+    if not all(isinstance(form, CosineSum) for form in forms):
+        return None
+    sums = [form.expansion for form in forms]
+    if any(_features_of(one) != _features_of(sums[0]) for one in sums):
+        return None
+    return FeatureBank(sums[0], sorted({number for one in sums for number, _ in one.live_blocks()}))
 
-    def __init__(self, first: RandomFeatureSum, numbers: list[int]):
-        self.first, self.numbers = first, numbers
-        self._last: tuple[Place, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
 
-    @classmethod
-    def of(cls, forms: Sequence[Any]) -> "FeatureBank | None":
-        """None where the machines' features are not the same."""
-        if not all(isinstance(form, CosineSum) for form in forms):
-            return None
-        sums = [form.expansion for form in forms]
-        if any(cls._features_of(one) != cls._features_of(sums[0]) for one in sums):
-            return None
-        return cls(sums[0], sorted({number for one in sums for number, _ in one.live_blocks()}))
-
-    @staticmethod
-    def _features_of(one: RandomFeatureSum) -> tuple[Any, ...]:
-        space = one.space
-        return type(one), space.kernel, space.gammas[0], space.seed, space.dtype, space.dimension, one.n_features
-
-    @cached_property
-    def features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Frequencies (m, d), their lengths (m,) and phases (m,) in float64."""
-        scale = self.first.space.kernel.frequency_scale(self.first.space.gammas[0])
-        stream = self.first.stream.in_dtype(torch.float64)
-        blocks = [stream.block(number) for number in self.numbers]
-        frequencies = np.concatenate([block.frequencies.t().numpy() * scale for block in blocks])
-        lengths = np.linalg.norm(frequencies, axis=1) * (1 + frequencies.shape[1] * UNIT64)
-        return frequencies, lengths, np.concatenate([block.phases.numpy() for block in blocks])
-
-    @cached_property
-    def directions(self) -> Directions:
-        return Directions.of(self.features[0])
-
-    def seen_from(self, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Angles at the centre and reaches below and above, three arrays of shape (m,).
-
-        The last answer is kept: the duels of one row are asked one after the other.
-        """
-        if self._last is None or not place.equals(self._last[0]):
-            frequencies, _, phases = self.features
-            self._last = place, (frequencies @ place.center + phases, *place.reaches(self.directions))
-        return self._last[1]
+def _features_of(one: RandomFeatureSum) -> tuple[Any, ...]:
+    space = one.space
+    return type(one), space.kernel, space.gammas[0], space.seed, space.dtype, space.dimension, one.n_features
 
 
 class CosineDifference(CosineSum):
@@ -119,17 +85,6 @@ class CosineDifference(CosineSum):
     def stages(self) -> tuple[tuple[Prove, int], ...]:
         # Quartics keep a large matrix each: too much for a form per pair of classes.
         return super().stages[:1]
-
-    @cached_property
-    def _features(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        weights = np.concatenate([weights[:, 0].numpy() for _, weights in self.expansion.live_blocks()])
-        return *self.bank.features, weights
-
-    def _angles(self, place: Place) -> np.ndarray:
-        return self.bank.seen_from(place)[0]
-
-    def _reaches(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
-        return self.bank.seen_from(place)[1:]
 
 
 class _Difference:

@@ -4,16 +4,15 @@
 """
 
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.certificates import radii as certified
 from models.certificates.api import Form, Prove, Quick
 from models.certificates.cosines import CosineSum
+from models.certificates.radii import second_order_radius
 from models.certificates.region import Region
 from models.rounding import UNIT32, UNIT64, NoCertificate, Sum
 
@@ -21,15 +20,9 @@ _ROUND = 64 * UNIT64
 
 
 class ExpansionCertificates(ABC):
-    """What can be proved of f = expansion + offset, first column.
+    """What can be proved of f = expansion + offset, first column."""
 
-    Attributes
-    ----------
-    bounds : list of str
-        Names of the bounds that hold, the best first.
-    """
-
-    bounds: list[str]
+    bounds: tuple[str, ...]  # names of the bounds that hold, the best first
 
     def __init__(self, expansion: Any):
         self.expansion = expansion
@@ -81,9 +74,7 @@ class Measured(NamedTuple):
 class FeatureCertificates(ExpansionCertificates):
     """Of a sum of random features; `quantity` is the bound of its curvature."""
 
-    def __init__(self, expansion: Any):
-        super().__init__(expansion)
-        self.bounds = ["second_order"]
+    bounds = ("second_order",)
 
     def quantity(self) -> float:
         return float(self.expansion.curvature_bound())
@@ -97,7 +88,7 @@ class FeatureCertificates(ExpansionCertificates):
         # At distance r from x the angle's error has grown by that of ‖ω‖r, which acts like a steeper gradient.
         allowed, steeper = form.float32_allowance(at.lengths) if at.single else (0.0, 0.0)
         score_error = score + np.maximum(at.rounding, allowed)
-        return certified.second_order_radius(
+        return second_order_radius(
             at.margins, at.slopes, quantity, margin_error=score_error, gradient_error=gradient + steeper
         )
 
@@ -108,7 +99,7 @@ class KernelCertificates(ExpansionCertificates):
     def __init__(self, expansion: Any):
         super().__init__(expansion)
         self.kernel, self.gamma = expansion.space.kernel, expansion.space.gammas[0]
-        self.bounds = list(self.kernel.bounds)
+        self.bounds = self.kernel.bounds
 
     def quantity(self) -> float:
         return float(self.expansion.squared_norm())
@@ -126,12 +117,7 @@ class KernelCertificates(ExpansionCertificates):
         # |f(x) - g(x)| ≤ ‖f - g‖ wherever x is: the radius is one of the sum without projections, too.
         allowance = self.expansion.projection_error
         allowance += kernel.float32_allowance(terms, gamma, norm) if at.single else 0.0
-        known = {"margin_error": errors.score + np.maximum(at.rounding, allowance), "norm_error": errors.norm}
-        if bound == "paper":
-            return certified.paper_radius(at.margins, norm, partial(kernel.inverse_profile, gamma=gamma), **known)
-        return certified.sharp_radius(
-            at.margins, at.slopes, norm, gamma, offsets=at.offsets, gradient_error=errors.gradient, **known
-        )
+        return kernel.radii(bound, at, norm, gamma, errors.score + np.maximum(at.rounding, allowance), errors)
 
 
 class RadialSum:

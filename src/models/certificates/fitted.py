@@ -18,17 +18,12 @@ from models.certificates.differences import highest_score, pairs
 from models.certificates.gaussian import GaussianSum
 from models.certificates.linear import LinearForm
 from models.certificates.scaling import Scaling
+from models.distances import dense
 from models.rounding import UNIT32, UNIT64, NoCertificate
 
 
 def contest_of_fitted(model: Any, single: bool = False) -> Contest:
-    """How a fitted scikit-learn model decides; `single` if it is given float32 rows.
-
-    Raises
-    ------
-    ValueError
-        In one line, for a model, kernel or preprocessing step without a certificate.
-    """
+    """How a fitted scikit-learn model decides; `single` if it is given float32 rows."""
     if hasattr(model, "best_estimator_"):
         return contest_of(model.best_estimator_, single)
     if isinstance(model, Pipeline):
@@ -88,7 +83,7 @@ def _scaling_of(name: str, transformer: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _linear(model: Any, single: bool) -> Contest:
     check_is_fitted(model)
-    weights = model.coef_.toarray() if hasattr(model.coef_, "toarray") else np.asarray(model.coef_)
+    weights = dense(model.coef_)
     # Rows and weights that are both float32 are multiplied in float32.
     unit = UNIT32 if single and weights.dtype == np.float32 else UNIT64
     weights = weights.astype(np.float64)
@@ -131,9 +126,7 @@ def _support_vector_machine(model: Any, single: bool) -> Contest:
 
 def _machines(model: Any) -> Iterator[Any]:
     """The pairwise machines in scikit-learn's order; of two classes the one, positive for the second."""
-    vectors, dual = (
-        np.asarray(a.toarray() if hasattr(a, "toarray") else a) for a in (model.support_vectors_, model.dual_coef_)
-    )
+    vectors, dual = dense(model.support_vectors_), dense(model.dual_coef_)
     starts = np.concatenate([[0], np.cumsum(model.n_support_)])
     n_classes = len(model.classes_)
     for number, (i, j) in enumerate(combinations(range(n_classes), 2)):

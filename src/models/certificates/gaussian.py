@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from models.certificates.api import Prove, Quick
-from models.certificates.places import Place, about_midpoint, is_cell
+from models.certificates.places import about_midpoint, is_cell
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
 from models.kernels import RBF
@@ -31,23 +31,14 @@ class Local(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussianSum:
-    """f(x) = Σ_i w_i exp(-gamma ‖x - z_i‖²) + b.
+    """f(x) = Σ_i w_i exp(-gamma ‖x - z_i‖²) + b."""
 
-    Attributes
-    ----------
-    centers : array of shape (m, d), float64
-    weights : array of shape (m,), float64
-    gamma : float
-    intercept : float
-    allowance : float
-        How far the model's own scores may be from f at any point, beyond float64's rounding: 0 for a float64 model,
-        `Kernel.float32_allowance` for a float32 one, and what a budget of support vectors has changed.
-    """
-
-    centers: np.ndarray
-    weights: np.ndarray
+    centers: np.ndarray  # (m, d), float64
+    weights: np.ndarray  # (m,), float64
     gamma: float
     intercept: float = 0.0
+    # How far the model's own scores may be from f at any point, beyond float64's rounding: 0 for a float64 model,
+    # `Kernel.float32_allowance` for a float32 one, and what a budget of support vectors has changed.
     allowance: float = 0.0
     scaling: Scaling | None = None
 
@@ -102,15 +93,6 @@ class GaussianSum:
         if asked.any():
             moved = about_midpoint(where.take(asked))
             proved[asked] = self.first_order(self.at(moved.X, signs[asked]), moved, signs[asked]) > 0
-        return proved
-
-    def proves_by_place(self, positive: Any, where: Region, signs: np.ndarray) -> np.ndarray:
-        """``positive(form, place, is a cell, sign, demand)`` of every region; cells are seen from their midpoints."""
-        demands, cells, seen = self.demands(where), is_cell(where), about_midpoint(where)
-        proved = np.zeros(len(where), dtype=bool)
-        for row, cell in enumerate(cells.tolist()):
-            place = Place.of(seen if cell else where, row)
-            proved[row] = positive(self, place, cell, float(signs[row]), float(demands[row]))
         return proved
 
     # -- the function --------------------------------------------------------------------------------------------------

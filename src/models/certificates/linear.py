@@ -13,30 +13,17 @@ from models.rounding import UNIT32, UNIT64
 
 @dataclass(frozen=True)
 class LinearForm:
-    """f(x) = w·x + b.
+    """f(x) = w·x + b."""
 
-    Attributes
-    ----------
-    weights : array of shape (d,)
-    intercept : float
-    unit : float
-        Unit roundoff of the arithmetic the model itself scores in.
-    mass, constant : array of shape (d,) and float, optional
-        Magnitudes that the model's own sum goes through where they are larger than |w| and |b|: of a difference of two
-        scores, or of a kernel sum.
-    terms : int
-        Terms of that sum beyond the d of a dot product.
-    scaling : Scaling, optional
-        What the model does to x first; the weights are those of the scaled features.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (d,)
     intercept: float
-    unit: float = UNIT64
-    mass: np.ndarray | None = None
+    unit: float = UNIT64  # unit roundoff of the arithmetic the model itself scores in
+    # Magnitudes that the model's own sum goes through where they are larger than |w| and |b|: of a difference of two
+    # scores, or of a kernel sum; and the terms of that sum beyond the d of a dot product.
+    mass: np.ndarray | None = None  # (d,)
     constant: float = 0.0
     terms: int = 0
-    scaling: Scaling | None = None
+    scaling: Scaling | None = None  # what the model does to x first; the weights are those of the scaled features
 
     stages: ClassVar[tuple[tuple[Prove, int], ...]] = ()
 

@@ -29,13 +29,14 @@ P = 4·gamma² Σ_i c_i v_i v_iᵀ and R_N² = ‖h‖² - Σ_{n≤N} ‖h‖_n�
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import factorial
 
 import numpy as np
 from scipy.special import gammainc
 
 from models.certificates.gaussian import GaussianSum
-from models.certificates.places import Place, positive_on, signed_gram
+from models.certificates.places import Place, positive_on, proved_one_by_one, signed_gram
 from models.certificates.region import Region, lowest_linear
 from models.rounding import UNIT64
 
@@ -54,32 +55,16 @@ def phi(t: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Minorant:
-    """constant + gradient·δ + δᵀMδ, M = Aᵀ diag(curvatures) A + diag(ridge): below sign·f times something positive.
-
-    Attributes
-    ----------
-    constant : float
-    gradient : array of shape (d,)
-    directions : array of shape (m, d)
-        The rows E_i of A.
-    curvatures : array of shape (m,)
-    squares : array of shape (m,)
-        Upper bounds of (E_i·δ)² over the place.
-    ridge : array of shape (d,)
-    ridge_below : float
-        Lower bound of Σ_j ridge_j δ_j² over the place.
-    slack : float
-        What rounding may have added, all told.
-    """
+    """constant + gradient·δ + δᵀMδ, M = Aᵀ diag(curvatures) A + diag(ridge): below sign·f times something positive."""
 
     constant: float
-    gradient: np.ndarray
-    directions: np.ndarray
-    curvatures: np.ndarray
-    squares: np.ndarray
-    ridge: np.ndarray
-    ridge_below: float
-    slack: float
+    gradient: np.ndarray  # (d,)
+    directions: np.ndarray  # (m, d), the rows E_i of A
+    curvatures: np.ndarray  # (m,)
+    squares: np.ndarray  # (m,), upper bounds of (E_i·δ)² over the place
+    ridge: np.ndarray  # (d,)
+    ridge_below: float  # lower bound of Σ_j ridge_j δ_j² over the place
+    slack: float  # what rounding may have added, all told
 
     def crude(self, linear: float) -> float:
         """Lower bound with every negative term at its own worst; `linear` is that of the gradient."""
@@ -151,7 +136,7 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
 
 def proves_by_parabolas(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
     """Whether the minorant is positive over every region: crudely first, then by its matrix."""
-    return form.proves_by_place(_positive_by_parabolas, where, signs)
+    return proved_one_by_one(partial(_positive_by_parabolas, form), where, signs, form.demands(where))
 
 
 def _positive_by_parabolas(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:
@@ -201,7 +186,7 @@ def remainder(squared_norm: float, norms: np.ndarray, errors: np.ndarray, u: flo
 
 def proves_by_orders(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
     """Whether the bound by orders is positive over every region."""
-    return form.proves_by_place(_positive_by_orders, where, signs)
+    return proved_one_by_one(partial(_positive_by_orders, form), where, signs, form.demands(where))
 
 
 def _positive_by_orders(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:

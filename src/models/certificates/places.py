@@ -3,6 +3,7 @@
 Weak duality proposes, a Cholesky factorisation proves (`stays_positive`).
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,14 +16,7 @@ from models.rounding import UNIT64
 
 @dataclass(frozen=True)
 class Place:
-    """Where a point may be, seen from `center`: lower ≤ δ ≤ upper and ‖δ‖₂ ≤ radius.
-
-    Attributes
-    ----------
-    center : array of shape (d,)
-    lower, upper : arrays of shape (d,)
-    radius : float
-    """
+    """Where a point may be, seen from `center`: lower ≤ δ ≤ upper, all of shape (d,), and ‖δ‖₂ ≤ radius."""
 
     center: np.ndarray
     lower: np.ndarray
@@ -81,6 +75,21 @@ class Directions(NamedTuple):
         """The rows of an array of shape (m, d)."""
         rising, falling = np.maximum(rows, 0.0), np.minimum(rows, 0.0)
         return cls(rising, falling, rising * rising, falling * falling)
+
+
+def places(where: Region) -> Iterator[tuple[int, Place, bool]]:
+    """(row, place, whether it is a cell) of every region; cells are seen from their midpoints."""
+    seen = about_midpoint(where)
+    for row, cell in enumerate(is_cell(where).tolist()):
+        yield row, Place.of(seen if cell else where, row), cell
+
+
+def proved_one_by_one(
+    positive: Callable[[Place, bool, float, float], bool], where: Region, signs: np.ndarray, demands: np.ndarray
+) -> np.ndarray:
+    """``positive(place, whether it is a cell, sign, demand)`` of every region, shape (n,)."""
+    rows = [positive(place, cell, float(signs[row]), float(demands[row])) for row, place, cell in places(where)]
+    return np.array(rows, dtype=bool)
 
 
 def is_cell(where: Region) -> np.ndarray:
@@ -179,22 +188,14 @@ def stays_positive(
         gradient·δ + δᵀMδ ≥ (gradient + 2Ap)·δ - pᵀAp - cost - μ·radius²,
 
     from (δ-p)ᵀA(δ-p) ≥ 0. The best p solves 2Ap = -gradient, and a larger μ helps while ‖p‖ > radius: the dual of the
-    trust-region problem. Nothing depends on how p and μ were found.
-
-    Parameters
-    ----------
-    matrix : array of shape (d, d)
-        M; only the lower triangle is read.
-    bends : array of shape (d,), not negative
+    trust-region problem. Nothing depends on how p and μ were found. Of M only the lower triangle is read.
     """
     d, room = len(gradient), constant - cost
     square = radius * radius
     if not (room > 0 and np.isfinite(matrix).all() and np.isfinite(gradient).all()):
         return False
     if square == 0 or not matrix.any():
-        return (
-            bool(room - float(np.linalg.norm(gradient)) * radius * (1 + d * UNIT64) > 0) if not bends.any() else False
-        )
+        return not bends.any() and room - float(np.linalg.norm(gradient)) * radius * (1 + d * UNIT64) > 0
     low, high = 0.0, room / square
     mu = 0.5 * high
     base = matrix + np.diag(bends) if bends.any() else matrix

@@ -130,11 +130,7 @@ class Products:
 class Quartic:
     """N of this module with the smallest ν that makes it positive definite, a little more, and its factorisation.
 
-    Parameters
-    ----------
-    frequencies : array of shape (m, d)
-    mass : array of shape (m,)
-        |w_k|.
+    Of frequencies (m, d) and mass (m,), which is |w_k|.
     """
 
     def __init__(self, frequencies: np.ndarray, mass: np.ndarray):
@@ -171,13 +167,7 @@ class Quartic:
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """(constant, gradient, matrix) of a quadratic below p on a place, rounding allowed for.
 
-        Parameters
-        ----------
-        value, gradient, hessian : of f at the place's centre
-        cubic : array of shape (d, products)
-            T.
-        off : float
-            How far T is from the truth, in the Frobenius norm.
+        f has `value`, `gradient` and `hessian` at the centre; `cubic` is T, `off` its error in the Frobenius norm.
         """
         if not np.isfinite(self.below):
             return -np.inf, gradient, hessian

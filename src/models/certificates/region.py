@@ -1,6 +1,5 @@
 """Where a point may be moved to: a ball of one norm, cut by the box its values live in."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +16,12 @@ class Region:
 
     An L∞ ball is a cell whose farthest corner gives the radius, an L2 ball a ball whose bounding cube gives the edges,
     so that every bound may use whichever of the two it can.
-
-    Attributes
-    ----------
-    X : array of shape (n, d), float64
-    lower, upper : arrays of shape (n, d)
-        lower ≤ 0 ≤ upper, finite.
-    radius : array of shape (n,)
     """
 
-    X: np.ndarray
-    lower: np.ndarray
+    X: np.ndarray  # (n, d), float64
+    lower: np.ndarray  # (n, d), lower ≤ 0 ≤ upper, finite
     upper: np.ndarray
-    radius: np.ndarray
+    radius: np.ndarray  # (n,)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -44,16 +36,7 @@ class Region:
 
 
 def region(X: np.ndarray, epsilon: float | np.ndarray, norm: str = "l2", box: Box = None) -> Region:
-    """The ball of size `epsilon` around every row of X, inside the box.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-    epsilon : float or array of shape (n,)
-    norm : {"l2", "linf"}
-    box : (low, high) or None
-        Numbers, or arrays of shape (d,) or (n, d).
-    """
+    """The ball of size `epsilon`, one or (n,), around every row of X, inside the box: numbers, or (d,) or (n, d)."""
     if norm not in ("l2", "linf"):
         raise ValueError(f"norm must be 'l2' or 'linf', got {norm!r}")
     size = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), X.shape[:1])
@@ -65,7 +48,12 @@ def region(X: np.ndarray, epsilon: float | np.ndarray, norm: str = "l2", box: Bo
     if box is None:
         lower, upper = -edge, edge
     else:
-        low, high = edges(box, X)
+        low, high = (np.asarray(edge, dtype=np.float64) for edge in box)
+        if (low > X).any() or (high < X).any():
+            raise ValueError(
+                "X must lie inside the box: pass box=(low, high) in the units of X, numbers or one per feature, or "
+                "box=None"
+            )
         # The subtraction rounds by a unit of its result: outwards with it.
         lower, upper = np.maximum(-edge, (low - X) * _GROW), np.minimum(edge, (high - X) * _GROW)
     reach = np.linalg.norm(np.maximum(-lower, upper), axis=1) * (1 + X.shape[1] * np.finfo(np.float64).eps)
@@ -74,20 +62,9 @@ def region(X: np.ndarray, epsilon: float | np.ndarray, norm: str = "l2", box: Bo
 
 def box_of(box: Box, rows: Any) -> Box:
     """The box of some of the rows: edges that differ from row to row have shape (n, d)."""
-    return None if box is None else (_edge_of(box[0], rows), _edge_of(box[1], rows))
-
-
-def _edge_of(edge: Any, rows: Any) -> Any:
-    return np.asarray(edge)[rows] if np.ndim(edge) == 2 else edge
-
-
-def edges(box: Sequence[Any], X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper edge of the box, broadcastable to X, which must lie inside."""
-    low, high = (np.asarray(edge, dtype=np.float64) for edge in box)
-    if (low > X).any() or (high < X).any():
-        raise ValueError(
-            "X must lie inside the box: pass box=(low, high) in the units of X, numbers or one per feature, or box=None"
-        )
+    if box is None:
+        return None
+    low, high = (np.asarray(edge)[rows] if np.ndim(edge) == 2 else edge for edge in box)
     return low, high
 
 

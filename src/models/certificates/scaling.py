@@ -12,15 +12,9 @@ from models.rounding import UNIT64
 
 @dataclass(frozen=True)
 class Scaling:
-    """x ↦ scale ∘ x + shift, once or several times in a row, in arithmetic of unit roundoff `unit`.
+    """x ↦ scale ∘ x + shift, once or several times in a row, in arithmetic of unit roundoff `unit`."""
 
-    Attributes
-    ----------
-    steps : sequence of (scale, shift), arrays of shape (d,)
-    unit : float
-    """
-
-    steps: Sequence[tuple[np.ndarray, np.ndarray]]
+    steps: Sequence[tuple[np.ndarray, np.ndarray]]  # (scale, shift), both of shape (d,)
     unit: float
 
     @cached_property

@@ -168,15 +168,7 @@ class LiveExpansion(ABC):
 
     # -- training ------------------------------------------------------------------------------------------------------
     def update(self, decay: Tensor, batch: Batch, coefficients: Tensor, *trackers: ScoreTracker) -> None:
-        """f ← decay · f + Σ_b coefficients[b] k(x_b, ·) for each column, and the scores of `trackers` with it.
-
-        Parameters
-        ----------
-        decay : tensor of shape (n_columns,), float64
-        batch : Batch
-        coefficients : tensor of shape (B, n_columns), float64
-        trackers : ScoreTracker
-        """
+        """f ← decay · f + Σ_b coefficients[b] k(x_b, ·) for each column, and the scores of `trackers` with it."""
         self.decays.append(decay)
         self.add(batch, coefficients)
         for tracker in trackers:
@@ -228,11 +220,7 @@ class LiveExpansion(ABC):
 
     @abstractmethod
     def scores_and_gradients(
-        self,
-        X: Tensor,
-        columns: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-        coords: Tensor | None = None,
+        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None, coords: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """f(x), shape (n, c), and ∇f(x), shape (n, c, d), or its `coords` only, for some columns of one width."""
 
@@ -290,13 +278,7 @@ def negligible(weights: Tensor, dtype: torch.dtype) -> Tensor:
     """Mask of terms whose weight no longer moves a score: together at most half an eps of any column's total weight.
 
     Every |feature| and kernel value is at most 1, so leaving them out moves no score by more than eps/2 · Σ|w|: 6e-8 of
-    the total weight in float32, what evaluating the sum once may round anyway.
-
-    Parameters
-    ----------
-    weights : tensor of shape (n_terms, n_columns), float64
-    dtype : torch.dtype
-        The arithmetic whose eps counts.
+    the total weight in float32, what evaluating the sum once may round anyway. Weights are (n_terms, n_columns).
     """
     tolerance = torch.finfo(dtype).eps / 2
     share = weights.abs()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, RunningScores, negligible
 from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.registry import at_least
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class DoublyStochastic(RandomFeatures):
         Memory for blocks of features that would otherwise be drawn again at each prediction; no result depends on it.
     """
 
-    n_features: int = 1024
-    cache_mb: float = 1024
+    n_features: Annotated[int, at_least(1)] = 1024
 
     name: ClassVar[str] = "doubly_stochastic"
 

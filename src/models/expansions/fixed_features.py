@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, ScoreTracker
 from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.registry import at_least
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class FixedFeatures(RandomFeatures):
         Memory for the features of rows that training visits more than once.
     """
 
-    n_features: int = 8192
-    cache_mb: float = 1024
+    n_features: Annotated[int, at_least(1)] = 8192
 
     name: ClassVar[str] = "fixed_features"
 

@@ -28,15 +28,7 @@ class Projection(NamedTuple):
 
 
 def project(space: KernelSpace, kept: Tensor, gone: Tensor, weights: Tensor) -> Projection:
-    """Project Σ_r weights_r k(gone_r, ·) onto the span of k(kept_s, ·), of one width.
-
-    Parameters
-    ----------
-    space : KernelSpace
-    kept : tensor of shape (n_kept, d)
-    gone : tensor of shape (n_gone, d)
-    weights : tensor of shape (n_gone, n_columns), float64
-    """
+    """Project Σ_r weights_r k(gone_r, ·) onto the span of k(kept_s, ·), of one width; weights (n_gone, n_columns)."""
     kept, gone = kept.double(), gone.double()
     among = _gram(space, kept, kept)
     image = _gram(space, kept, gone) @ weights

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
 from models.kernels import Nearby
 from models.probing import FeatureProber, Moves, Prober, add_probes
+from models.registry import at_least
 
 if TYPE_CHECKING:
     from models.certificates.expansions import ExpansionCertificates
@@ -61,15 +62,8 @@ class FeatureStream:
     """Blocks of random features by number: block i is a function of (seed, i) alone.
 
     Blocks are kept within a memory budget. A kept block and one drawn again hold the same numbers, so the budget
-    changes the time and nothing else.
-
-    Parameters
-    ----------
-    space : KernelSpace
-        The draws are float32 numbers whatever its dtype; a float64 model uses the same features.
-    n_features : int
-        Features per block, m.
-    cache_mb : float
+    changes the time and nothing else. The draws are float32 numbers whatever the space's dtype: a float64 model uses
+    the same features.
     """
 
     def __init__(self, space: KernelSpace, n_features: int, cache_mb: float):
@@ -157,14 +151,8 @@ class FeatureStream:
 class RandomFeatures(Expansion):
     """Settings of both random-feature expansions."""
 
-    n_features: int
-    cache_mb: float = 1024
-
-    def __post_init__(self) -> None:
-        if not self.n_features >= 1:
-            raise ValueError(f"expansion.n_features must be at least 1, got {self.n_features!r}")
-        if not self.cache_mb >= 0:
-            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
+    n_features: Annotated[int, at_least(1)]
+    cache_mb: Annotated[float, at_least(0)] = 1024
 
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "RandomFeatureSum":
         live = self.begin(space, 1)
@@ -243,11 +231,7 @@ class RandomFeatureSum(LiveExpansion):
         return out
 
     def scores_and_gradients(
-        self,
-        X: Tensor,
-        columns: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-        coords: Tensor | None = None,
+        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None, coords: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         dtype = dtype or self.space.dtype
         columns = torch.tensor([0]) if columns is None else columns

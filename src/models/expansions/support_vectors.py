@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from models.expansions.projection import project
 from models.kernel_sum import KernelSum
 from models.kernels import Nearby
 from models.probing import PlainProber, Prober
+from models.registry import at_least
 
 if TYPE_CHECKING:
     from models.certificates.expansions import ExpansionCertificates
@@ -48,16 +49,10 @@ class SupportVectors(Expansion):
         grid of settings is trained without it. None: no limit, the exact sum.
     """
 
-    cache_mb: float = 1024
-    budget: int | None = None
+    cache_mb: Annotated[float, at_least(0)] = 1024
+    budget: Annotated[int | None, at_least(2)] = None
 
     name: ClassVar[str] = "support_vectors"
-
-    def __post_init__(self) -> None:
-        if not self.cache_mb >= 0:
-            raise ValueError(f"expansion.cache_mb must not be negative, got {self.cache_mb!r}")
-        if self.budget is not None and not self.budget >= 2:
-            raise ValueError(f"expansion.budget must be at least 2 or None, got {self.budget!r}")
 
     def begin(self, space: KernelSpace, n_columns: int) -> "SupportVectorSum":
         return SupportVectorSum(space, n_columns, self.cache_mb, self.budget if n_columns == 1 else None)
@@ -231,11 +226,7 @@ class SupportVectorSum(LiveExpansion):
         return self._ready(dtype).scores(X)
 
     def scores_and_gradients(
-        self,
-        X: Tensor,
-        columns: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-        coords: Tensor | None = None,
+        self, X: Tensor, columns: Tensor | None = None, dtype: torch.dtype | None = None, coords: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         columns = torch.tensor([0]) if columns is None else columns
         gamma = self.space.gamma_of(columns, self.n_columns)
@@ -343,17 +334,10 @@ class ActiveSet:
     A decay multiplies all weights alike and new terms only add to their total, so what is negligible once stays so, and
     each window costs only as much as the rows that are active. Everything left out so far, at its present weight, stays
     below half an eps of the total (see `negligible`).
-
-    Attributes
-    ----------
-    rows : tensor of shape (n,)
-        Numbers of the active rows among all support vectors.
-    X : tensor of shape (n, d)
-    weights : tensor of shape (n, n_columns), float64
     """
 
     def __init__(self, n_columns: int, dimension: int, dtype: torch.dtype):
-        self.rows = torch.zeros(0, dtype=torch.int64)
+        self.rows = torch.zeros(0, dtype=torch.int64)  # numbers of the active rows among all support vectors
         self.X = torch.zeros(0, dimension, dtype=dtype)
         self.weights = torch.zeros(0, n_columns, dtype=torch.float64)
         self.left_out = torch.zeros(1, n_columns, dtype=torch.float64)
@@ -361,15 +345,8 @@ class ActiveSet:
     def update(self, vectors: list[Tensor], members: Tensor, coefficients: Tensor, decay: Tensor) -> None:
         """Shrink by `decay`, add `coefficients` to the rows `members`, and leave out what has faded.
 
-        Parameters
-        ----------
-        vectors : list of tensors (·, d)
-            All support vectors so far.
-        members : tensor of shape (n_entries,)
-        coefficients : tensor of shape (n_entries, n_columns)
-            At their present weight.
-        decay : tensor of shape (n_columns,)
-            Product of the decays since the last call.
+        `vectors` are all support vectors so far; coefficients (n_entries, n_columns) are at their present weight, and
+        `decay` is the product since the last call.
         """
         self.weights *= decay
         self.left_out *= decay.abs()
@@ -396,7 +373,7 @@ class ActiveSet:
             return
         faded = faded[:-1]
         self.left_out += self.weights[faded].abs().sum(0)
-        self.rows, self.X, self.weights = self.rows[~faded], self.X[~faded], self.weights[~faded]
+        self.keep(~faded)
 
 
 def _pick(vectors: list[Tensor], rows: Tensor, n_rows: int) -> Tensor:

@@ -72,17 +72,8 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
 def build_network(n_features: int, image_shape: Sequence[int] | None, mean: float, scale: float) -> nn.Sequential:
     """The network for rows of `n_features` values; two outputs, one per class.
 
-    Parameters
-    ----------
-    n_features : int
-    image_shape : (height, width), (channels, height, width), (height, width, channels) or None
-    mean, scale : float
-        Of the training values: what the first layer sees has mean 0 and deviation 1.
-
-    Raises
-    ------
-    ValueError
-        If `image_shape` does not have `n_features` values.
+    `image_shape` is (height, width), with the channels before or after them if there are any. With the `mean` and
+    `scale` of the training values the first layer sees mean 0 and deviation 1.
     """
     shape = None if image_shape is None else tuple(int(side) for side in image_shape)
     if shape is not None and prod(shape) != n_features:
@@ -136,15 +127,8 @@ def interval_margins(
     interval grows by what rounding may add to a sum of k terms, in any order, there and here: (k + 4)·2u times the sum
     of their magnitudes, u the unit roundoff. So it holds the values that are computed, not only the true ones.
 
-    Parameters
-    ----------
-    network : of `build_network`
-    low, high : float64 tensors of shape (n, d)
-    classes : int tensor of shape (n,)
-        0 or 1: the class whose margin is asked for.
-    ball : (x, radius), shapes (n, d) and (n,)
-        The points also lie within this L2 radius of x: the first linear layer moves from where x puts it by at most the
-        radius times the norm of its weights.
+    The points also lie in the `ball`, within an L2 radius (n,) of x (n, d): the first linear layer moves from where x
+    puts it by at most the radius times the norm of its weights. `classes`, 0 or 1, are those whose margin is asked for.
     """
     unit = torch.finfo(next(network.parameters()).dtype).eps
     x, reach = ball

@@ -19,10 +19,12 @@ from torch import Tensor, nn
 # The functional form: the first object of torch.optim imports torch's compiler, a second or two of a first training.
 from torch.optim.sgd import sgd
 
-from models.binary import BinaryClassifier, with_prefix
+from models.binary import BinaryClassifier
 from models.certificates.api import Contest, binary_contest
+from models.distances import to_tensor
 from models.networks.architecture import IntervalForm, build_network
 from models.networks.training import Training
+from models.persistence import with_prefix
 from models.threat_ball import Ball
 from models.training import DivergenceWarning
 
@@ -114,7 +116,7 @@ class AdvNetwork(BinaryClassifier):
         X, signs = self._validate_training_data(X, y)
         evaluation = self._validate_evaluation(eval_set)
         training = Training.of(self.training)
-        rows, labels = (part.to(self.device) for part in (_rows(X, _dtype(X)), torch.from_numpy(signs > 0).long()))
+        rows, labels = (part.to(self.device) for part in (to_tensor(X, _dtype(X)), torch.from_numpy(signs > 0).long()))
         size = min(int(self.batch_size), len(rows))
         # A last batch of one or two rows is a step as long as any other, in a direction that says little.
         batches = max(1, len(rows) // size)
@@ -201,7 +203,7 @@ class AdvNetwork(BinaryClassifier):
         return sides[0], sides[1]
 
     def _tensor(self, X: Any) -> Tensor:
-        return _rows(self._validate_rows(X), next(self.network_.parameters()).dtype)
+        return to_tensor(self._validate_rows(X), next(self.network_.parameters()).dtype)
 
     # -- certificates --------------------------------------------------------------------------------------------------
     def certificate_contest(self) -> Contest:
@@ -267,10 +269,6 @@ class OneCycleDescent:
 
 def _dtype(X: np.ndarray) -> torch.dtype:
     return torch.float64 if X.dtype == np.float64 else torch.float32
-
-
-def _rows(X: np.ndarray, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(X)).to(dtype)
 
 
 def _difference(logits: Tensor) -> Tensor:

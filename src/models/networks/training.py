@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
-from models.registry import Registered
+from models.registry import POSITIVE, Registered
 from models.threat_ball import Ball
 
 Network = Callable[[Tensor], Tensor]
@@ -84,12 +84,6 @@ class Training(Registered, ABC, family="training"):
         return 1
 
 
-def _require_positive(**settings: float) -> None:
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f"training.{name} must be positive, got {value!r}")
-
-
 def _summed_loss(network: Network, y: Tensor) -> Loss:
     """The cross-entropy of all rows: each has its own gradient, whatever the size of the batch."""
     return lambda Z: cross_entropy(network(Z), y, reduction="sum")
@@ -115,12 +109,9 @@ class Standard(Training):
         PGD steps, each of 2.5·ε/steps, from a random start.
     """
 
-    steps: int = 10
+    steps: Annotated[int, POSITIVE] = 10
 
     name: ClassVar[str] = "standard"
-
-    def __post_init__(self) -> None:
-        _require_positive(steps=self.steps)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
         delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
@@ -137,12 +128,9 @@ class FGSMRS(Training):
         Length of the step, in units of ε.
     """
 
-    step: float = 1.25
+    step: Annotated[float, POSITIVE] = 1.25
 
     name: ClassVar[str] = "fgsm_rs"
-
-    def __post_init__(self) -> None:
-        _require_positive(step=self.step)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
         near = Neighbourhood(ball, X)
@@ -162,12 +150,9 @@ class Free(Training):
         How often a batch is used in a row (the paper's m).
     """
 
-    replays: int = 4
+    replays: Annotated[int, POSITIVE] = 4
 
     name: ClassVar[str] = "free"
-
-    def __post_init__(self) -> None:
-        _require_positive(replays=self.replays)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
         near, delta = Neighbourhood(ball, X), torch.zeros_like(X)
@@ -193,13 +178,10 @@ class MART(Training):
         Weight of the KL term.
     """
 
-    steps: int = 10
-    beta: float = 5.0
+    steps: Annotated[int, POSITIVE] = 10
+    beta: Annotated[float, POSITIVE] = 5.0
 
     name: ClassVar[str] = "mart"
-
-    def __post_init__(self) -> None:
-        _require_positive(steps=self.steps, beta=self.beta)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
         delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
@@ -228,14 +210,11 @@ class VAT(Training):
         Of the divergence.
     """
 
-    power_iterations: int = 1
-    xi: float = 1e-2
-    weight: float = 1.0
+    power_iterations: Annotated[int, POSITIVE] = 1
+    xi: Annotated[float, POSITIVE] = 1e-2
+    weight: Annotated[float, POSITIVE] = 1.0
 
     name: ClassVar[str] = "vat"
-
-    def __post_init__(self) -> None:
-        _require_positive(power_iterations=self.power_iterations, xi=self.xi, weight=self.weight)
 
     def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
         logits = network(X)
