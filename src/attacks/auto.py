@@ -292,11 +292,10 @@ class Auto(FixedEpsilonAttack):
         lowest.problem.charge(index, part)
         return index, points
 
-    def _by_class(self, target: ManyClasses, asked: Request) -> Any:
-        found = super()._by_class(target, asked)
+    def _by_class(self, target: ManyClasses, asked: Request) -> list[AttackResult]:
+        results = super()._by_class(target, asked)
         if asked.targets is not None:
-            return found
-        results: list[AttackResult] = found if isinstance(found, list) else [found]
+            return results
         smaller: AttackResult | None = None
         # As without classes: what is found in a ball lies in every larger one, and what it cost is carried on.
         for k in np.argsort([result.threat.epsilon for result in results], kind="stable"):
@@ -308,7 +307,7 @@ class Auto(FixedEpsilonAttack):
             spent = {name: getattr(smaller, name) - getattr(results[k], name) for name in COUNTS}
             results[k] = smaller
             smaller = replace(smaller, **spent)
-        return results if isinstance(found, list) else results[0]
+        return results
 
     def _towards_each(self, target: ManyClasses, X: np.ndarray, y: np.ndarray, result: AttackResult) -> AttackResult:
         """The same result after APGD towards every class that a row standing does not have."""
@@ -320,7 +319,7 @@ class Auto(FixedEpsilonAttack):
             rows = np.flatnonzero(~result.success & (codes != code))
             if len(rows):
                 aims = np.full(len(rows), label)
-                aimed = apgd._by_class(target, Request(X[rows], y[rows], targets=aims))
+                (aimed,) = apgd._by_class(target, Request(X[rows], y[rows], targets=aims))
                 scores = target.margins(aimed.examples, codes[rows])
                 result = merged(result, replace(aimed, scores=scores, success=scores <= 0), rows)
         return result

@@ -31,8 +31,56 @@ from attacks.validation import (
 )
 
 
+class Attacker(ABC):
+    """Anything that is called as an attack is: one attack, several, or one on another model."""
+
+    def __call__(
+        self,
+        model: Any,
+        X: np.ndarray,
+        y: np.ndarray,
+        epsilons: float | Sequence[float] | None = None,
+        observer: Observer | None = None,
+        reference: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
+    ) -> Any:
+        """Attack every row of X.
+
+        Parameters
+        ----------
+        model : object or callable
+            See :func:`attacks.as_target`.
+        X : ndarray (n, d), pixels inside `box`
+        y : ndarray (n,)
+            Labels out of ``model.classes_``; -1 and +1 for a plain function.
+        epsilons : float or sequence of floats, optional
+            Radii in the attack's norm, instead of its own. A sequence gives a list of results. For a minimum-norm
+            attack these are L2 caps on one and the same search.
+        observer : callable, optional
+            ``observer("attack", step, total, robust_accuracy=...)``, at most about a hundred times per epsilon.
+        reference : ndarray (m, d), optional
+            More points (training rows, say) among which to look for points of the other class.
+        targets : ndarray (n,), optional
+            Labels to reach: a row is broken when its target is predicted, not when any wrong label is. With more than
+            two classes ``scores`` of the result are margins: of y against its strongest rival, or of the target.
+
+        Returns
+        -------
+        AttackResult, or a list of them when `epsilons` is a sequence
+        """
+        wanted = None if epsilons is None else [check_epsilon(e, "epsilons") for e in np.atleast_1d(epsilons)]
+        if wanted == []:
+            raise ValueError("epsilons must hold at least one radius, got an empty sequence")
+        results = self.results(model, Request(X, y, wanted, observer, reference, targets))
+        return results if epsilons is not None and np.ndim(epsilons) > 0 else results[0]
+
+    @abstractmethod
+    def results(self, model: Any, asked: Request) -> list[AttackResult]:
+        """One for every epsilon, in the order given; one at the own threat without them."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Attack(ABC):
+class Attack(Attacker):
     """Settings every attack has.
 
     Parameters
@@ -83,60 +131,22 @@ class Attack(ABC):
     def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
         """Results for every epsilon, in the order given."""
 
-    def __call__(
-        self,
-        model: Any,
-        X: np.ndarray,
-        y: np.ndarray,
-        epsilons: float | Sequence[float] | None = None,
-        observer: Observer | None = None,
-        reference: np.ndarray | None = None,
-        targets: np.ndarray | None = None,
-    ) -> Any:
-        """Attack every row of X.
-
-        Parameters
-        ----------
-        model : object or callable
-            See :func:`attacks.as_target`.
-        X : ndarray (n, d), pixels inside `box`
-        y : ndarray (n,)
-            Labels out of ``model.classes_``; -1 and +1 for a plain function.
-        epsilons : float or sequence of floats, optional
-            Radii in the attack's norm, instead of its own. A sequence gives a list of results. For a minimum-norm
-            attack these are L2 caps on one and the same search.
-        observer : callable, optional
-            ``observer("attack", step, total, robust_accuracy=...)``, at most about a hundred times per epsilon.
-        reference : ndarray (m, d), optional
-            More points (training rows, say) among which to look for points of the other class.
-        targets : ndarray (n,), optional
-            Labels to reach: a row is broken when its target is predicted, not when any wrong label is. With more than
-            two classes ``scores`` of the result are margins: of y against its strongest rival, or of the target.
-
-        Returns
-        -------
-        AttackResult, or a list of them when `epsilons` is a sequence
-        """
+    def results(self, model: Any, asked: Request) -> list[AttackResult]:
         target = as_target(model)
         self._check_access(target, model)
         if isinstance(target, ManyClasses):
-            return self._by_class(target, Request(X, y, epsilons, observer, reference, targets))
-        points = check_points(X, self.dtype, self.box)
-        y = labels_to_leave(y, targets, len(points), getattr(target, "classes_", None))
-        signs = check_labels(y, len(points), getattr(target, "classes_", None))
-        several = epsilons is not None and np.ndim(epsilons) > 0
-        wanted = None if epsilons is None else [check_epsilon(e, "epsilons") for e in np.atleast_1d(epsilons)]
-        if wanted == []:
-            raise ValueError("epsilons must hold at least one radius, got an empty sequence")
-        extra = None if reference is None else check_points(reference, self.dtype, self.box, "reference")
+            return self._by_class(target, asked)
+        points = check_points(asked.X, self.dtype, self.box)
+        classes = getattr(target, "classes_", None)
+        signs = check_labels(labels_to_leave(asked.y, asked.targets, len(points), classes), len(points), classes)
+        extra = None if asked.reference is None else check_points(asked.reference, self.dtype, self.box, "reference")
         if extra is not None and extra.shape[1] != points.shape[1]:
             raise ValueError(f"reference must have {points.shape[1]} columns like X, got {extra.shape[1]}")
         scores = check_scores(target.scores(points), len(points))
-        state = AttackState(target, points, signs, scores, observer, extra, self._limits(points))
+        state = AttackState(target, points, signs, scores, asked.observer, extra, self._limits(points))
         if self.begins_at_clean:
             self._look_ahead(state)
-        results = self._evaluate(state, wanted)
-        return results if several else results[0]
+        return self._evaluate(state, asked.epsilons)
 
     def _check_access(self, target: Any, model: Any) -> None:
         """Whether the model answers what the attack asks for."""
@@ -151,25 +161,23 @@ class Attack(ABC):
                 "use a black-box attack (ZOO) or give the model scores_and_gradients"
             )
 
-    def _by_class(self, target: ManyClasses, asked: Request) -> Any:
+    def _by_class(self, target: ManyClasses, asked: Request) -> list[AttackResult]:
         """The rows of each label (or target) against that class alone: a margin like any other."""
-        y, targets, epsilons, reference = asked.y, asked.targets, asked.epsilons, asked.reference
-        points = check_points(asked.X, self.dtype, self.box)
-        if np.shape(y) != (len(points),) or (targets is not None and np.shape(targets) != (len(points),)):
+        points, wanted, others = check_points(asked.X, self.dtype, self.box), asked.targets, asked.reference
+        if np.shape(asked.y) != (len(points),) or (wanted is not None and np.shape(wanted) != (len(points),)):
             raise ValueError(f"y and targets must have shape ({len(points)},) to match X")
-        codes = target.codes(y, "y") if targets is None else target.codes(targets, "targets")
-        others = points if reference is None else np.concatenate([points, np.asarray(reference, dtype=points.dtype)])
+        codes = target.codes(asked.y, "y") if wanted is None else target.codes(wanted, "targets")
+        others = points if others is None else np.concatenate([points, np.asarray(others, dtype=points.dtype)])
         found, places = [], []
         for number, code in enumerate(np.unique(codes)):
             rows = np.flatnonzero(codes == code)
-            signs = np.full(len(rows), 1 if targets is None else -1)
+            signs = np.full(len(rows), 1 if wanted is None else -1)
             watch = shared(asked.observer, number, len(np.unique(codes)))
-            result = self(target.against(int(code)), points[rows], signs, epsilons, watch, others)
-            found.append(result if isinstance(result, list) else [result])
+            part = Request(points[rows], signs, asked.epsilons, watch, others)
+            found.append(self.results(target.against(int(code)), part))
             places.append(rows)
         order = np.argsort(np.concatenate(places))
-        merged = [joined([results[k] for results in found], order) for k in range(len(found[0]))]
-        return merged if epsilons is not None and np.ndim(epsilons) > 0 else merged[0]
+        return [joined(list(of_classes), order) for of_classes in zip(*found)]
 
     def _limits(self, X: np.ndarray) -> tuple[Limit, Limit]:
         """Smallest and largest values of the features: two numbers, or arrays (n, d) where rows or features differ."""
@@ -200,7 +208,7 @@ class Attack(ABC):
                 others = [other for other in others if within(other[None], slice(i, i + 1))[0]]
                 if not others:
                     break
-                found = state.signs[rows[i]] * state.scores_at(np.stack(others), np.full(len(others), rows[i]))
+                found = state.signs[rows[i]] * state.scores_at(np.stack(others))
                 if found.min() >= margin:
                     break
                 point, margin = others[found.argmin()], float(found.min())
@@ -209,7 +217,7 @@ class Attack(ABC):
         # Two starts: what the attack found, rounded, and that with the whole numbers and categories of the clean point.
         snapped = constraints.snap(points[rows], X, low, high, within)
         unchanged = constraints.snap(points[rows], X, low, high, lambda candidates: np.zeros(len(rows), dtype=bool))
-        margins = state.signs[rows] * np.stack([state.scores_at(start, rows) for start in (snapped, unchanged)])
+        margins = state.signs[rows] * np.stack([state.scores_at(start) for start in (snapped, unchanged)])
         points = points.copy()
         for i, row in enumerate(rows):
             best = descend(i, snapped[i], float(margins[0, i]))
@@ -237,9 +245,8 @@ class Attack(ABC):
         search = Records(len(points))
         closed = len(points) - len(open_rows)
         report = Progress(state.observer, len(points), closed)
-        anchors = (
-            state.anchors(self.box, self.random_state) if self._uses_anchors else Anchors(state.X[:0], state.scores[:0])
-        )
+        none_known = Anchors(state.X[:0], state.scores[:0])
+        anchors = state.anchors(self.box, self.random_state) if self._uses_anchors else none_known
         for start in range(0, len(open_rows), self.chunk_size):
             rows = open_rows[start : start + self.chunk_size]
             problem = Problem(
@@ -344,7 +351,7 @@ class FixedEpsilonAttack(Attack):
         asked |= (torch.from_numpy(inside) != torch.from_numpy(points)).any(1).numpy()
         scores = state.signs * margins
         if asked.any():
-            scores[asked] = state.scores_at(inside[asked], np.flatnonzero(asked))
+            scores[asked] = state.scores_at(inside[asked])
         return inside, scores
 
     def _enforce(self, points: np.ndarray, X: np.ndarray, epsilon: float, limits: tuple[Limit, Limit]) -> np.ndarray:
@@ -387,7 +394,7 @@ class MinimumNormAttack(Attack):
         moved = (points != state.X).any(axis=1)
         stretch = 1e-4
         for _ in range(8):
-            scores = state.scores_at(points, np.arange(len(points)))
+            scores = state.scores_at(points)
             back = np.flatnonzero(moved & ~misclassified(scores, state.signs))
             if len(back) == 0 or (self.constraints is not None and self.constraints.discrete):
                 break

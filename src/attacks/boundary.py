@@ -19,13 +19,8 @@ class Anchors:
     """Known points the model puts on either side.
 
     An RBF score vanishes far from the data, so an unbounded attack can wander off to where the score is tiny and its
-    sign never changes. A segment that ends in the other class has to cross the boundary.
-
-    Parameters
-    ----------
-    points : ndarray (m, d)
-    scores : ndarray (m,)
-        Evenly spaced subsets of 4096 points per side are kept.
+    sign never changes. A segment that ends in the other class has to cross the boundary. Of many points evenly spaced
+    subsets of 4096 per side are kept.
     """
 
     def __init__(self, points: np.ndarray, scores: np.ndarray) -> None:
@@ -190,16 +185,9 @@ def walk(
     nearest to x is known in closed form. A row leaves after `patience` steps that did not bring it nearer, or where it
     is its own nearest point: there the distance is stationary on the boundary.
 
-    Parameters
-    ----------
-    starts : ndarray (k, d)
-    index : int ndarray (k,)
-    reach : ndarray (k,)
-        Longest step in L2: where the gradient almost vanishes the plane lies far outside the data.
-    oracle : callable (points, index) -> (margins, gradients), optional
-        Where these come from, when not from the model's own gradients.
-    rest : int, optional
-        Steps in a row of (almost) no length after which a row has come to rest; None goes on until `patience` ends.
+    `reach` is the longest step in L2: where the gradient almost vanishes the plane lies far outside the data. `oracle`
+    gives margins and gradients, when not the model itself. After `rest` steps in a row of (almost) no length a row has
+    come to rest; None goes on until `patience` ends.
     """
     oracle = oracle or problem.margins_and_gradients
     points, reach = starts, reach.astype(starts.dtype)

@@ -16,6 +16,11 @@ class ClosedForm(Protocol):
     def probe(self, X: np.ndarray, coords: np.ndarray, h: Any) -> tuple[np.ndarray, np.ndarray]: ...
 
 
+def dense(values: Any) -> np.ndarray:
+    """What a classifier fitted to sparse rows keeps, as an array in float64."""
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values, dtype=np.float64)
+
+
 class LinearForm:
     """``w · x + b``."""
 
@@ -36,18 +41,8 @@ class LinearForm:
 class KernelForm:
     """``Σ_i a_i k(x, s_i) + b`` over the support vectors of an SVC; subclasses know the kernel."""
 
-    def __init__(
-        self, model: Any, own: np.ndarray | None = None, coefficients: Any = None, intercept: float | None = None
-    ) -> None:
-        """Of a binary SVC, or with the given support vectors, coefficients and intercept of one of its duels."""
-        vectors = model.support_vectors_
-        vectors = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, dtype=np.float64)
-        self.vectors = vectors if own is None else vectors[own]
-        if coefficients is None:
-            dense = model.dual_coef_.toarray() if hasattr(model.dual_coef_, "toarray") else model.dual_coef_
-            coefficients = dense[0]
-        self.coefficients = np.asarray(coefficients, dtype=np.float64)
-        self.intercept = float(model.intercept_[0]) if intercept is None else intercept
+    def __init__(self, model: Any, vectors: np.ndarray, coefficients: np.ndarray, intercept: float) -> None:
+        self.vectors, self.coefficients, self.intercept = vectors, coefficients, intercept
         self.gamma, self.degree, self.coef0 = float(model._gamma), int(model.degree), float(model.coef0)
 
     def _values(self, X: np.ndarray) -> np.ndarray:
@@ -187,13 +182,11 @@ class NormalizeStep:
         return np.where(norms == 0.0, 1.0, norms)
 
 
-class ChainForm:
-    """A classifier behind differentiable steps: the chain rule."""
+class Chain:
+    """Differentiable steps, and what stands behind them."""
 
-    def __init__(self, steps: list[Any], form: ClosedForm) -> None:
+    def __init__(self, steps: list[Any], form: Any) -> None:
         self.steps, self.form = steps, form
-        # Scaling keeps coordinates apart, so the classifier's own probe still answers; a rotation mixes them.
-        self.probe = self._scaled_probe if all(isinstance(step, AffineStep) for step in steps) else None
 
     def forward(self, X: np.ndarray) -> list[np.ndarray]:
         inputs = [X.astype(np.float64)]
@@ -201,19 +194,28 @@ class ChainForm:
             inputs.append(step.forward(inputs[-1]))
         return inputs
 
-    def scores(self, X: np.ndarray) -> np.ndarray:
-        return self.form.scores(self.forward(X)[-1])
-
-    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        inputs = self.forward(X)
-        scores, gradients = self.form.scores_and_gradients(inputs[-1])
-        return scores, self.pull_back(inputs, gradients)
-
     def pull_back(self, inputs: list[np.ndarray], gradients: np.ndarray) -> np.ndarray:
         """Gradients at what entered the first step, from those at what left the last."""
         for step, entered in zip(reversed(self.steps), reversed(inputs[:-1])):
             gradients = step.pull_back(entered, gradients)
         return gradients
+
+
+class ChainForm(Chain):
+    """A classifier behind such steps: the chain rule."""
+
+    def __init__(self, steps: list[Any], form: ClosedForm) -> None:
+        super().__init__(steps, form)
+        # Scaling keeps coordinates apart, so the classifier's own probe still answers; a rotation mixes them.
+        self.probe = self._scaled_probe if all(isinstance(step, AffineStep) for step in steps) else None
+
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.form.scores(self.forward(X)[-1]))
+
+    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inputs = self.forward(X)
+        scores, gradients = self.form.scores_and_gradients(inputs[-1])
+        return scores, self.pull_back(inputs, gradients)
 
     def _scaled_probe(self, X: np.ndarray, coords: np.ndarray, h: Any) -> tuple[np.ndarray, np.ndarray]:
         scale = np.prod([step.scale[coords] for step in self.steps], axis=0)

@@ -1,12 +1,13 @@
 """Classifiers of many classes as one margin per class: positive exactly where that class is predicted."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
 
-from attacks.closed_forms import ROWS, ClosedForm, KernelForm, LinearForm
+from attacks.closed_forms import ROWS, Chain, ClosedForm, KernelForm, LinearForm, dense
 
 
 class ClassMargins(Protocol):
@@ -78,11 +79,7 @@ class MostVotes:
     the values, the one where their sorted weights (the duel of c and r counts twice) pass K - 1, so it is continuous,
     has the gradient of that duel, and its sign is the vote, ties included. The margin of c is the least over r.
 
-    Parameters
-    ----------
-    duels : list of forms
-        One for every pair (i, j) with i < j, in the order (0, 1), (0, 2), …; positive is a vote for i.
-    n_classes : int
+    There is a duel for every pair (i, j) with i < j, in the order (0, 1), (0, 2), …; positive is a vote for i.
     """
 
     def __init__(self, duels: list[ClosedForm], n_classes: int) -> None:
@@ -145,14 +142,14 @@ class KernelVotes(MostVotes):
     def __init__(self, kind: type[KernelForm], model: Any) -> None:
         ends = np.cumsum(model.n_support_)
         parts = [np.arange(end - count, end) for end, count in zip(ends, model.n_support_)]
-        dual = model.dual_coef_.toarray() if hasattr(model.dual_coef_, "toarray") else model.dual_coef_
+        vectors, dual = dense(model.support_vectors_), dense(model.dual_coef_)
         self.matrix = np.zeros((ends[-1], len(model.intercept_)))
         duels: list[ClosedForm] = []
         for place, (i, j) in enumerate(combinations(range(len(parts)), 2)):
             self.matrix[parts[i], place], self.matrix[parts[j], place] = dual[j - 1, parts[i]], dual[i, parts[j]]
             own = np.concatenate([parts[i], parts[j]])
-            duels.append(kind(model, own, self.matrix[own, place], float(model.intercept_[place])))  # type: ignore[arg-type]
-        self.whole = kind(model, np.arange(ends[-1]), self.matrix[:, 0], 0.0)
+            duels.append(kind(model, vectors[own], self.matrix[own, place], float(model.intercept_[place])))  # type: ignore[arg-type]
+        self.whole = kind(model, vectors, self.matrix[:, 0], 0.0)
         self.intercepts = np.asarray(model.intercept_, dtype=np.float64)
         super().__init__(duels, len(parts))
 
@@ -161,19 +158,16 @@ class KernelVotes(MostVotes):
         return np.concatenate(blocks) + self.intercepts
 
 
-class Behind:
+class Behind(Chain):
     """Many classes behind differentiable preprocessing."""
 
-    def __init__(self, chain: Any, forms: SmoothMargins) -> None:
-        self.chain, self.forms = chain, forms
-
     def margins(self, X: np.ndarray, code: int) -> np.ndarray:
-        return self.forms.margins(self.chain.forward(X)[-1], code)
+        return self.form.margins(self.forward(X)[-1], code)
 
     def margins_and_gradients(self, X: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
-        inputs = self.chain.forward(X)
-        margins, gradients = self.forms.margins_and_gradients(inputs[-1], code)
-        return margins, self.chain.pull_back(inputs, gradients)
+        inputs = self.forward(X)
+        margins, gradients = self.form.margins_and_gradients(inputs[-1], code)
+        return margins, self.pull_back(inputs, gradients)
 
 
 def linear_forms(weights: np.ndarray, intercepts: np.ndarray) -> list[ClosedForm]:
@@ -187,20 +181,10 @@ class OneClass:
 
     classes_ = np.array([-1, 1])
 
-    def __init__(self, forms: ClassMargins, code: int) -> None:
-        self.forms, self.code = forms, code
-
-    def scores(self, X: np.ndarray) -> np.ndarray:
-        return self.forms.margins(X, self.code)
-
-
-class SmoothClass(OneClass):
-    """The same with gradients."""
-
-    forms: SmoothMargins
-
-    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.forms.margins_and_gradients(X, self.code)
+    def __init__(self, forms: Any, code: int, smooth: bool) -> None:
+        self.scores = partial(forms.margins, code=code)
+        if smooth:
+            self.scores_and_gradients = partial(forms.margins_and_gradients, code=code)
 
 
 class ManyClasses:
@@ -213,7 +197,7 @@ class ManyClasses:
 
     def against(self, code: int) -> OneClass:
         """The binary target of one class, numbered as in ``classes_``."""
-        return (SmoothClass if self.smooth else OneClass)(self.forms, code)
+        return OneClass(self.forms, code, self.smooth)
 
     def margins(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Margins of every row's own class."""

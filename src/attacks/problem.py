@@ -1,7 +1,7 @@
 """The attacked set: what the whole call knows of it, and what one `run` sees of it, with an oracle that counts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ class Request:
 
     X: np.ndarray
     y: np.ndarray
-    epsilons: float | Sequence[float] | None = None
+    epsilons: list[float] | None = None
     observer: Observer | None = None
     reference: np.ndarray | None = None
     targets: np.ndarray | None = None
@@ -215,8 +215,8 @@ class AttackState:
             return float("inf")
         return max(self.tolerance, 8.0 * self.score_error)
 
-    def scores_at(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Scores of points that stand for these rows."""
+    def scores_at(self, points: np.ndarray) -> np.ndarray:
+        """The model's scores, checked."""
         return check_scores(self.target.scores(points), len(points))
 
     def anchors(self, box: tuple[Any, Any], seed: int) -> Anchors:
@@ -224,14 +224,13 @@ class AttackState:
         points, scores = self.X, self.scores
         if self.reference is not None:
             points = np.concatenate([points, self.reference])
-            scores = np.concatenate([scores, check_scores(self.target.scores(self.reference), len(self.reference))])
+            scores = np.concatenate([scores, self.scores_at(self.reference)])
         anchors = Anchors(points, scores)
         wanted = {int(sign) for sign in np.unique(self.signs[~self.already])}
         if all(anchors.exist(sign) for sign in wanted):
             return anchors
         tried = guesses(self.X, box, seed)
-        more = check_scores(self.target.scores(tried), len(tried))
-        anchors = Anchors(np.concatenate([points, tried]), np.concatenate([scores, more]))
+        anchors = Anchors(np.concatenate([points, tried]), np.concatenate([scores, self.scores_at(tried)]))
         if not all(anchors.exist(sign) for sign in wanted):
             self.notes.append(
                 "the model predicts one class for every point tried, so there may be no adversarial example: "

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from attacks.base import Attack
+from attacks.base import Attack, Attacker
 from attacks.carlini_wagner import CarliniWagner
 from attacks.multiclass import ManyClasses
 from attacks.pgd import FGSM, PGD
-from attacks.problem import Observer, shared
+from attacks.problem import Request, shared
 from attacks.result import AttackResult, capped
 from attacks.targets import as_target
 from attacks.threat import Constraints, Threat
@@ -44,7 +44,7 @@ class SuiteResult(AttackResult):
 
 
 @dataclass(frozen=True)
-class Suite:
+class Suite(Attacker):
     """Run every attack and keep the nearest example that broke each row: the worst case at one threat.
 
     The bounded attacks look inside one ball, the same for all of them; what the unbounded ones find counts when it lies
@@ -124,29 +124,17 @@ class Suite:
             return Threat(self.norm, self.epsilon, next(iter(self.members().values())).box)
         return next(iter((self._bounded() or self.members()).values())).threat(l2_cap)
 
-    def __call__(
-        self,
-        model: Any,
-        X: np.ndarray,
-        y: np.ndarray,
-        epsilons: float | Sequence[float] | None = None,
-        observer: Observer | None = None,
-        reference: np.ndarray | None = None,
-        targets: np.ndarray | None = None,
-    ) -> Any:
-        """Attack every row of X with every attack; arguments and result as for a single attack."""
-        members, own = self.members(), self.threat()
-        wanted = [own.epsilon] if epsilons is None else [check_epsilon(e, "epsilons") for e in np.atleast_1d(epsilons)]
+    def results(self, model: Any, asked: Request) -> list[AttackResult]:
+        members, own, X, targets = self.members(), self.threat(), asked.X, asked.targets
+        wanted = [own.epsilon] if asked.epsilons is None else asked.epsilons
         threats = [replace(own, epsilon=epsilon) for epsilon in wanted]
         found: list[dict[str, AttackResult]] = [{} for _ in threats]
         for i, (name, attack) in enumerate(members.items()):
-            watch = shared(observer, i, len(members))
-            if attack.bounded:
-                several = attack(model, X, y, wanted, watch, reference, targets)
-            else:
-                nearest = attack(model, X, y, None, watch, reference, targets)
+            watch, radii = shared(asked.observer, i, len(members)), wanted if attack.bounded else None
+            several = attack(model, X, asked.y, radii, watch, asked.reference, targets)
+            if not attack.bounded:
                 clean = check_points(X, attack.dtype, attack.box)
-                several = [capped(nearest, clean, threat) for threat in threats]
+                several = [capped(several, clean, threat) for threat in threats]
             for results, result in zip(found, several):
                 results[name] = result
         target = as_target(model)
@@ -155,9 +143,8 @@ class Suite:
             signs = np.full(len(X), 1 if targets is None else -1)
         else:
             classes = getattr(target, "classes_", None)
-            signs = check_labels(labels_to_leave(y, targets, len(X), classes), len(X), classes)
-        merged = [worst_case(results, signs, threat) for results, threat in zip(found, threats)]
-        return merged[0] if epsilons is None or np.isscalar(epsilons) else merged
+            signs = check_labels(labels_to_leave(asked.y, targets, len(X), classes), len(X), classes)
+        return [worst_case(results, signs, threat) for results, threat in zip(found, threats)]
 
 
 def worst_case(results: dict[str, AttackResult], signs: np.ndarray, threat: Threat) -> SuiteResult:

@@ -14,6 +14,7 @@ from sklearn.svm import SVC, NuSVC
 
 from attacks.closed_forms import (
     AffineStep,
+    Chain,
     ChainForm,
     LinearForm,
     LinearStep,
@@ -21,6 +22,7 @@ from attacks.closed_forms import (
     PolynomialForm,
     RBFForm,
     SigmoidForm,
+    dense,
 )
 from attacks.multiclass import (
     Behind,
@@ -41,16 +43,9 @@ ROWS_PER_QUERY = 4096
 class AdaptedTarget:
     """What an attack needs from a model, made of plain functions: numpy in, numpy out.
 
-    A positive score means ``classes_[1]``.
-
-    Parameters
-    ----------
-    scores : callable (n, d) -> (n,)
-    classes : array of two labels, or None when labels are -1 and +1
-    gradients : callable (n, d) -> ((n,), (n, d)), optional
-        Scores and their gradients; without it only black-box attacks apply.
-    probe : callable, optional
-        Exact answers to many one-coordinate queries at once; without it they are asked one by one, in batches.
+    A positive score means ``classes_[1]``, labels are -1 and +1 without `classes`. Without `gradients`, a function that
+    gives scores and gradients, only black-box attacks apply; without `probe`, exact answers to many one-coordinate
+    queries at once, they are asked one by one, in batches.
     """
 
     labels_only = False  # whether the scores are nothing but signs
@@ -158,45 +153,47 @@ KERNEL_FORMS = {"rbf": RBFForm, "poly": PolynomialForm, "sigmoid": SigmoidForm}
 
 def closed_form(model: Any) -> Any:
     """The closed form of a fitted classifier, or None when it is not one whose derivatives are known."""
-    if not isinstance(model, BaseEstimator):
-        return None
-    if hasattr(model, "best_estimator_"):
-        return closed_form(model.best_estimator_)
-    if isinstance(model, Pipeline):
-        return _chain(model)
-    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_"):
-        if model.kernel == "linear":
-            return _linear(model)
-        kind = KERNEL_FORMS.get(model.kernel) if isinstance(model.kernel, str) else None
-        return kind(model) if kind is not None else None
-    if hasattr(model, "coef_") and hasattr(model, "intercept_"):
-        return _linear(model)
-    return None
-
-
-def _seen_from_outside(model: Any, classes: np.ndarray) -> ClassMargins:
-    """Margins of a classifier of many classes from its answers alone."""
-    final = model
-    while hasattr(final, "best_estimator_") or isinstance(final, Pipeline):
-        final = final.best_estimator_ if hasattr(final, "best_estimator_") else final.steps[-1][1]
-    # libsvm names the class with the most votes, which need not be the one of the highest decision value.
-    votes = isinstance(final, (SVC, NuSVC)) and not final.break_ties
-    if callable(getattr(model, "decision_function", None)) and not votes:
-        return Highest(model.decision_function)
-    if callable(getattr(model, "predict", None)):
-        return Labels(model.predict, classes)
-    raise ValueError(f"model {type(model).__name__} of {len(classes)} classes must have decision_function or predict")
+    return _read(model, _form_of_two, ChainForm)
 
 
 def class_margins(model: Any) -> SmoothMargins | None:
     """Margins per class of a fitted classifier of many, or None when its derivatives are not known."""
-    if not isinstance(model, BaseEstimator):
+    return _read(model, _margins_of_many, Behind)
+
+
+def _read(model: Any, read: Callable[[Any], Any], chain: type[Chain]) -> Any:
+    """What `read` makes of the classifier, behind what prepares its rows."""
+    steps, final = _unwrapped(model)
+    known = isinstance(model, BaseEstimator) and isinstance(final, BaseEstimator)
+    form = read(final) if known and all(step is not None for step in steps) else None
+    return chain(steps, form) if steps and form is not None else form
+
+
+def _unwrapped(model: Any) -> tuple[list[Any], Any]:
+    """The classifier inside searches and Pipelines, and the steps before it; None for one of unknown derivatives."""
+    steps: list[Any] = []
+    while hasattr(model, "best_estimator_") or isinstance(model, Pipeline):
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            steps += [_step(t) for _, t in model.steps[:-1] if t is not None and t != "passthrough"]
+            model = model.steps[-1][1]
+    return steps, model
+
+
+def _form_of_two(model: Any) -> Any:
+    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_") and model.kernel != "linear":
+        kind = KERNEL_FORMS.get(model.kernel) if isinstance(model.kernel, str) else None
+        vectors, coefficients = dense(model.support_vectors_), dense(model.dual_coef_)[0]
+        return None if kind is None else kind(model, vectors, coefficients, float(model.intercept_[0]))
+    if not all(hasattr(model, name) for name in ("coef_", "intercept_", "decision_function")):
         return None
-    if hasattr(model, "best_estimator_"):
-        return class_margins(model.best_estimator_)
-    if isinstance(model, Pipeline):
-        forms, steps = class_margins(model.steps[-1][1]), _steps(model)
-        return None if forms is None or steps is None else Behind(ChainForm(steps, _NOTHING), forms)
+    weights = dense(model.coef_)
+    one_row = weights.size == weights.shape[-1]
+    return LinearForm(weights.reshape(-1), float(np.ravel(model.intercept_)[0])) if one_row else None
+
+
+def _margins_of_many(model: Any) -> SmoothMargins | None:
     if isinstance(model, OneVsRestClassifier):
         several = [closed_form(one) for one in model.estimators_]
         return None if any(form is None for form in several) else HighestScore(several)
@@ -204,40 +201,12 @@ def class_margins(model: Any) -> SmoothMargins | None:
         if model.break_ties or not isinstance(model.kernel, str):
             return None  # the class is then not decided by votes
         if model.kernel == "linear":
-            return MostVotes(linear_forms(_dense(model.coef_), model.intercept_), len(model.classes_))
+            return MostVotes(linear_forms(dense(model.coef_), model.intercept_), len(model.classes_))
         kind = KERNEL_FORMS.get(model.kernel)
         return None if kind is None else KernelVotes(kind, model)
-    if hasattr(model, "coef_") and hasattr(model, "intercept_") and len(_dense(model.coef_)) == len(model.classes_):
-        return HighestScore(linear_forms(_dense(model.coef_), model.intercept_))
+    if hasattr(model, "coef_") and hasattr(model, "intercept_") and len(dense(model.coef_)) == len(model.classes_):
+        return HighestScore(linear_forms(dense(model.coef_), model.intercept_))
     return None
-
-
-_NOTHING: Any = None
-
-
-def _dense(weights: Any) -> np.ndarray:
-    return np.asarray(weights.toarray() if hasattr(weights, "toarray") else weights)
-
-
-def _linear(model: Any) -> Any:
-    weights = _dense(model.coef_)
-    if weights.size != weights.shape[-1] or not hasattr(model, "decision_function"):
-        return None
-    return LinearForm(weights.reshape(-1).astype(np.float64), float(np.ravel(model.intercept_)[0]))
-
-
-def _chain(pipeline: Any) -> Any:
-    form = closed_form(pipeline.steps[-1][1])
-    steps = _steps(pipeline)
-    if form is None or steps is None:
-        return None
-    return ChainForm(steps, form) if steps else form
-
-
-def _steps(pipeline: Any) -> list[Any] | None:
-    """The preprocessing, or None when the derivatives of a step are not known."""
-    steps = [_step(t) for _, t in pipeline.steps[:-1] if t is not None and t != "passthrough"]
-    return None if any(step is None for step in steps) else steps
 
 
 def _step(transformer: Any) -> Any:
@@ -251,3 +220,15 @@ def _step(transformer: Any) -> Any:
     if isinstance(transformer, Normalizer) and transformer.norm == "l2":
         return NormalizeStep()
     return None
+
+
+def _seen_from_outside(model: Any, classes: np.ndarray) -> ClassMargins:
+    """Margins of a classifier of many classes from its answers alone."""
+    final = _unwrapped(model)[1]
+    # libsvm names the class with the most votes, which need not be the one of the highest decision value.
+    votes = isinstance(final, (SVC, NuSVC)) and not final.break_ties
+    if callable(getattr(model, "decision_function", None)) and not votes:
+        return Highest(model.decision_function)
+    if callable(getattr(model, "predict", None)):
+        return Labels(model.predict, classes)
+    raise ValueError(f"model {type(model).__name__} of {len(classes)} classes must have decision_function or predict")

@@ -146,13 +146,7 @@ class Constraints:
                 raise ValueError(f"constraints.groups: X itself is not one-hot in group {number}")
 
     def snap(self, points: np.ndarray, X: np.ndarray, low: np.ndarray, high: np.ndarray, within: Within) -> np.ndarray:
-        """The points with whole numbers and categories: the nearest ones, or those of X where these leave the ball.
-
-        Parameters
-        ----------
-        within : callable (n, d) -> bool (n,)
-            Whether rows lie in the attack's ball.
-        """
+        """The points with whole numbers and categories: the nearest ones, or those of X where these leave the ball."""
         nearest, nearer = points.copy(), points.copy()
         if self.integer is not None:
             whole = chosen(self.integer, X.shape[1], "constraints.integer")

@@ -1,24 +1,22 @@
 """Examples made against one model, judged on another."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attacks.base import Attack
+from attacks.base import Attack, Attacker
 from attacks.geometry import distortions
 from attacks.multiclass import ManyClasses
-from attacks.problem import Observer, misclassified
+from attacks.problem import Request, misclassified
 from attacks.result import AttackResult
 from attacks.targets import as_target
-from attacks.threat import Threat
 from attacks.validation import check_labels, check_points, check_scores
 
 
-@dataclass(frozen=True, eq=False)
-class Transfer:
+@dataclass(eq=False)
+class Transfer(Attacker):
     """An attack that never sees the victim.
 
     Parameters
@@ -36,59 +34,28 @@ class Transfer:
     attack: Attack
     surrogate: Any
 
-    @property
-    def name(self) -> str:
-        """Name of the attack with its setting, ``transfer_pgd``."""
-        return f"transfer_{self.attack.name}"
+    def __post_init__(self) -> None:
+        attack = self.attack
+        self.name = f"transfer_{attack.name}"
+        self.bounded, self.costly, self.threat = attack.bounded, attack.costly, attack.threat
+        self.needs_gradients = attack.needs_gradients  # of the surrogate
 
-    @property
-    def bounded(self) -> bool:
-        """Whether the attack is."""
-        return self.attack.bounded
-
-    @property
-    def costly(self) -> bool:
-        """Whether the attack is."""
-        return self.attack.costly
-
-    @property
-    def needs_gradients(self) -> bool:
-        """Of the surrogate, as the attack does."""
-        return self.attack.needs_gradients
-
-    def threat(self, l2_cap: float = math.inf) -> Threat:
-        """That of the attack."""
-        return self.attack.threat(l2_cap)
-
-    def __call__(
-        self,
-        model: Any,
-        X: np.ndarray,
-        y: np.ndarray,
-        epsilons: float | Sequence[float] | None = None,
-        observer: Observer | None = None,
-        reference: np.ndarray | None = None,
-    ) -> Any:
-        """Attack the surrogate and score the examples on `model`; arguments and result as for a single attack."""
+    def results(self, model: Any, asked: Request) -> list[AttackResult]:
+        if asked.targets is not None:
+            raise ValueError("targets: a transferred attack has none, its examples are judged by y")
         victim = as_target(model)
-        points = check_points(X, self.attack.dtype, self.attack.box)
+        points = check_points(asked.X, self.attack.dtype, self.attack.box)
         if isinstance(victim, ManyClasses):
-            codes, signs = victim.codes(y, "y"), np.ones(len(points), dtype=int)
-
-            def scores(rows: np.ndarray) -> np.ndarray:
-                return check_scores(victim.margins(rows, codes), len(rows))
-
+            codes, signs = victim.codes(asked.y, "y"), np.ones(len(points), dtype=int)
         else:
-            signs = check_labels(y, len(points), getattr(victim, "classes_", None))
+            codes, signs = None, check_labels(asked.y, len(points), getattr(victim, "classes_", None))
 
-            def scores(rows: np.ndarray) -> np.ndarray:
-                return check_scores(victim.scores(rows), len(rows))
+        def scores(rows: np.ndarray) -> np.ndarray:
+            return check_scores(victim.scores(rows) if codes is None else victim.margins(rows, codes), len(rows))
 
-        clean = scores(points)
-        made = self.attack(self.surrogate, X, y, epsilons, observer, reference)
-        if isinstance(made, list):
-            return [self._judge(scores, one, points, signs, clean) for one in made]
-        return self._judge(scores, made, points, signs, clean)
+        clean, radii = scores(points), asked.epsilons
+        made = self.attack(self.surrogate, asked.X, asked.y, radii, asked.observer, asked.reference)
+        return [self._judge(scores, one, points, signs, clean) for one in ([made] if radii is None else made)]
 
     def _judge(
         self,

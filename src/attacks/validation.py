@@ -1,6 +1,7 @@
 """Input checks whose messages name the argument to change."""
 
 import math
+import reprlib
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -74,13 +75,7 @@ def check_box(box: Any) -> None:
     except (TypeError, ValueError):
         ordered = False
     if not ordered:
-        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {shorten(box)}")
-
-
-def shorten(value: Any) -> str:
-    """For a message: long arrays by their beginning."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {reprlib.repr(box)}")
 
 
 def as_dense(X: Any, name: str = "X") -> np.ndarray:
