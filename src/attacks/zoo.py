@@ -195,12 +195,7 @@ class ZOO(MinimumNormAttack):
 
     @staticmethod
     def _first_constants(
-        constants: ConstantSearch,
-        index: np.ndarray,
-        margins: np.ndarray,
-        slopes: np.ndarray,
-        delta: np.ndarray,
-        d: int,
+        constants: ConstantSearch, index: np.ndarray, margins: np.ndarray, slopes: np.ndarray, delta: np.ndarray, d: int
     ) -> None:
         """At x: where a linear model's penalty is least on the boundary. On the boundary: stationarity, 2δ = -c ∇m."""
         unset = np.flatnonzero(np.isnan(constants.c[index]))

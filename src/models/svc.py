@@ -126,12 +126,7 @@ class KernelSVC(ExpansionClassifier):
         return RBF(width_scale=float(self.width_scale), gamma=self.gamma).resolve_gamma(X, int(self.random_state))
 
     def _hold(
-        self,
-        vectors: Any,
-        coefficients: np.ndarray,
-        intercept: float,
-        double: bool,
-        squared_norm: float | None = None,
+        self, vectors: Any, coefficients: np.ndarray, intercept: float, double: bool, squared_norm: float | None = None
     ) -> None:
         """Keep f = Σ_s coefficient_s k(·, s) + intercept; float32 unless the data was float64."""
         needed = vectors.shape[0] * vectors.shape[1] * (8 if double else 4)
