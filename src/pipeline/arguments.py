@@ -40,7 +40,7 @@ def _declared(target: str, sources: Sources) -> dict[str, Argument] | None:
         return None
     kind = next((n for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
     if kind is None:
-        origin = module.binding(name)
+        origin = module.facts.bindings.get(name)
         return _declared(origin, sources) if origin else None
     found: dict[str, Argument] = {}
     for base in reversed(kind.bases):

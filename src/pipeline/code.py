@@ -31,14 +31,9 @@ _BY_NAME = ("import_module", "iter_modules", "walk_packages")
 
 @dataclass
 class Sources:
-    """The modules of this project and of its user; libraries are known by their version only.
+    """The modules of this project and of its user; libraries are known by their version only."""
 
-    Parameters
-    ----------
-    path : where to look for top-level modules; ``sys.path`` by default
-    """
-
-    path: Sequence[str] | None = None
+    path: Sequence[str] | None = None  # where to look for top-level modules; sys.path by default
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _versions: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
 
@@ -75,8 +70,8 @@ class Sources:
             if module is None:
                 continue
             name = ".".join(parts[cut:])
-            home = module.facts.passes_on.get(name)
-            return self.locate(f"{home}.{name}") if home and home != module.name else (module, name)
+            origin = module.facts.bindings.get(name) if module.is_package else None
+            return self.locate(origin) if origin and origin != f"{module.name}.{name}" else (module, name)
         raise ModuleNotFoundError(target)
 
     def reach(self, *targets: str) -> dict[str, Module]:
@@ -116,7 +111,7 @@ class Sources:
             libraries = {library for module in modules.values() for library in module.libraries(self)}
             digests = {name: module.facts.digest for name, module in modules.items()}
             _known().keep()
-            self._versions[targets] = digests | {name: _version(name) or "" for name in sorted(libraries | _NUMERIC)}
+            self._versions[targets] = digests | {name: version_of(name) or "" for name in sorted(libraries | _NUMERIC)}
         return self._versions[targets]
 
 
@@ -130,8 +125,8 @@ class Facts:
     """Dotted paths that the code imports, at the top or inside functions. A package's are those it uses itself."""
     imports_by_name: bool
     """Whether it imports modules whose names it computes: then it may reach every module beside it."""
-    passes_on: dict[str, str]
-    """Names that a package offers from elsewhere → the module they come from."""
+    bindings: dict[str, str]
+    """Names that are imported from elsewhere → the dotted path they come from."""
     defines: list[str]
     """Names that are made in the file itself."""
 
@@ -198,16 +193,16 @@ class Module:
                 hashlib.sha256(ast.dump(self.tree).encode()).hexdigest(),
                 self._imports(),
                 self._imports_by_name(),
-                self._passes_on(declared) if self.is_package else {},
+                self._bindings(declared),
                 self._defines(),
             )
         return _known()[content]
 
-    def _passes_on(self, declared: bytes) -> dict[str, str]:
+    def _bindings(self, declared: bytes) -> dict[str, str]:
         # What is imported for type checkers alone counts, and what a stub says: that is how a package declares what it
         # imports on demand.
         return {
-            alias.asname or alias.name: self._absolute(node)
+            alias.asname or alias.name: f"{self._absolute(node)}.{alias.name}"
             for node in [*self.nodes, *ast.walk(ast.parse(declared))]
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
@@ -220,15 +215,6 @@ class Module:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
         return sorted(names)
-
-    def binding(self, name: str) -> str | None:
-        """Where a name in this module comes from, if it is imported."""
-        for node in self.nodes:
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if (alias.asname or alias.name) == name:
-                        return f"{self._absolute(node)}.{alias.name}"
-        return None
 
     def _imports(self) -> list[str]:
         skipped = {id(node) for block in self.nodes if _for_types(block) for node in ast.walk(block)}
@@ -259,7 +245,7 @@ class Module:
         """Distributions that it imports."""
         tops = {name.split(".")[0] for name in self.facts.imports} - sys.stdlib_module_names
         others = {_DISTRIBUTIONS.get(top, top) for top in tops if sources.module(top) is None}
-        return {name for name in others if _version(name) is not None}
+        return {name for name in others if version_of(name) is not None}
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -274,7 +260,7 @@ def _for_types(node: ast.AST) -> bool:
 
 
 @cache
-def _version(distribution: str) -> str | None:
+def version_of(distribution: str) -> str | None:
     """Version of an installed distribution; None if there is none. Its metadata take milliseconds to read."""
     try:
         return metadata.version(distribution)

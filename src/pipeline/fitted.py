@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from pipeline.data.rows import plain_name
+from pipeline.data.settings import first_line
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ def check(cfg: DictConfig) -> None:
     """Refuse what cannot be opened, before anything is written."""
     if not is_fitted(cfg):
         return
-    place = locate(cfg)
-    if isinstance(kept := _kept(place), Pickle) and not cfg.model.trust:
+    kept, is_pickle = _kept(locate(cfg))
+    if is_pickle and not cfg.model.trust:
         raise UserError(
-            f"model.path: {cfg.model.path} is a pickle ({kept.file.name}), which can run any code when it is opened; "
+            f"model.path: {cfg.model.path} is a pickle ({kept.name}), which can run any code when it is opened; "
             "save the model with skops.io.dump, or set model.trust=true if you trust who wrote it"
         )
 
@@ -74,6 +75,8 @@ def digest(cfg: DictConfig) -> str:
 
 def adopt(cfg: DictConfig, data: Dataset) -> Any:
     """The model in the units and the labels of the data."""
+    import numpy as np
+
     from models import FittedClassifier
 
     # Rows are arrays here: a model that was fitted on a data frame need not say so each time.
@@ -87,7 +90,9 @@ def adopt(cfg: DictConfig, data: Dataset) -> Any:
         here = None if data.scaler is None else data.scaler.to_dict()
         if written is not None and written.get("scaler") != here:
             raise UserError("dataset.scale: the model was trained on rows in other units; use those of its run")
-        return estimator if labels == estimator.classes_.tolist() else _relabelled(estimator, labels)
+        if labels != estimator.classes_.tolist():
+            estimator.classes_ = np.asarray(labels)
+        return estimator
     units = {} if data.scaler is None else {"scale": data.scaler.scale, "shift": data.scaler.shift}
     return FittedClassifier(estimator, labels, **units)
 
@@ -123,19 +128,12 @@ def _fetched(path: str, uri: str, folder: str) -> Path:
         raise UserError(f"model.path: {path} cannot be fetched: {str(error).splitlines()[0]}") from error
 
 
-class Pickle:
-    """A file that can run code."""
-
-    def __init__(self, file: Path):
-        self.file = file
-
-
-def _kept(place: Path) -> Path | Pickle:
-    """What to open: a skops file or a folder of ours, or a pickle."""
+def _kept(place: Path) -> tuple[Path, bool]:
+    """What to open, a skops file or a folder of ours; and whether it is a pickle, which can run code, instead."""
     if place.is_file():
-        return place if zipfile.is_zipfile(place) else Pickle(place)
+        return place, not zipfile.is_zipfile(place)
     if (place / "model.json").is_file():
-        return place
+        return place, False
     description = place / "MLmodel"
     if not description.is_file():
         raise UserError(f"model.path: {place} is not a model: it has neither model.json nor MLmodel")
@@ -144,23 +142,23 @@ def _kept(place: Path) -> Path | Pickle:
     flavors = (yaml.safe_load(description.read_text()) or {}).get("flavors") or {}
     ours = flavors.get("python_function") or {}
     if ours.get("loader_module") in _OUR_LOADERS:
-        return place / str(ours.get("data", "data"))
+        return place / str(ours.get("data", "data")), False
     if "sklearn" not in flavors:
         raise UserError(f"model.path: {place} has the flavours {', '.join(flavors)}; a sklearn one is needed")
     file = place / str(flavors["sklearn"].get("pickled_model"))
-    return file if flavors["sklearn"].get("serialization_format") == "skops" else Pickle(file)
+    return file, flavors["sklearn"].get("serialization_format") != "skops"
 
 
 def _load(place: Path, trust: bool, shown: str) -> tuple[Any, dict[str, Any] | None]:
     """The estimator, and for a logged model of ours what was written beside it."""
-    kept = _kept(place)
+    kept, is_pickle = _kept(place)
     try:
-        if isinstance(kept, Pickle):
+        if is_pickle:
             if not trust:
                 raise UserError(f"model.path: {shown} is a pickle; set model.trust=true if you trust who wrote it")
             import joblib
 
-            return joblib.load(kept.file), None
+            return joblib.load(kept), None
         if kept.is_dir():
             from models import load
 
@@ -181,8 +179,7 @@ def _load(place: Path, trust: bool, shown: str) -> tuple[Any, dict[str, Any] | N
     except UserError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"model.path: {shown} cannot be read: {reason}") from error
+        raise UserError(f"model.path: {shown} cannot be read: {first_line(error)}") from error
 
 
 def _check_features(estimator: Any, data: Dataset, written: dict[str, Any] | None) -> None:
@@ -213,10 +210,3 @@ def _labels(estimator: Any, data: Dataset, written: dict[str, Any] | None) -> li
         f"model.path: the model knows the classes {', '.join(names[:12])}, the data of {data.name} "
         f"{', '.join(data.class_names[:12])}; choose the same with dataset.classes"
     )
-
-
-def _relabelled(estimator: Any, labels: list[int]) -> Any:
-    import numpy as np
-
-    estimator.classes_ = np.asarray(labels)
-    return estimator

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.stages.axes import AXES, HOMES, axis_path
-from pipeline.stages.base import NO_RESULT
+from pipeline.stages.base import AXES, HOMES, NO_RESULT, axis_path
 
 # Where a run is computed and kept: no number depends on it.
 NO_RESULT_GROUPS = (
@@ -23,11 +22,6 @@ NO_RESULT_GROUPS = (
 CORE = ("dataset", "model", "attack", "seed")
 # Not settings of what is computed, but the names that the core labels show.
 _SHOWN = ("dataset.name", "model.name", "attack.name", "surrogate.name", "seed")
-
-
-def attack_label(cfg: DictConfig) -> str:
-    """Name of the attack as it appears in runs and tables: ``pgd``, ``pgd from natural``."""
-    return cfg.attack.name if cfg.surrogate is None else f"{cfg.attack.name} from {cfg.surrogate.name}"
 
 
 def flat(cfg: DictConfig) -> dict[str, str]:
@@ -46,7 +40,7 @@ def flat(cfg: DictConfig) -> dict[str, str]:
 
 
 def core(settings: Mapping[str, str]) -> dict[str, str]:
-    """Dataset, model, attack and seed, from flat settings."""
+    """Dataset, model, attack (``pgd``, ``pgd from natural``) and seed, from flat settings."""
     labels = {name: settings.get(f"{name}.name", "") for name in CORE[:3]} | {"seed": settings.get("seed", "")}
     if "surrogate.name" in settings:
         labels["attack"] += f" from {settings['surrogate.name']}"
@@ -72,16 +66,10 @@ def decisive(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def distinguish(runs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Per run, the settings that tell it from the others of the same dataset, model and attack (whatever the seed).
+    """Per run, the settings that tell it from the others of the same dataset, model and attack, most important first.
 
-    Parameters
-    ----------
-    runs : flat settings, one mapping per run
-
-    Returns
-    -------
-    One mapping per run, in the order of the settings' importance. Settings that follow from others (the metric from
-    the choice of ``tune``) are left out: two runs have equal mappings exactly when they differ in nothing but the seed.
+    Settings that follow from others (the metric from the choice of ``tune``) are left out: two runs have equal mappings
+    exactly when they differ in nothing but the seed.
     """
     known = [decisive(run) for run in runs]
     first = [tuple(value for name, value in core(run).items() if name != "seed") for run in runs]
@@ -186,10 +174,15 @@ def _usual(cfg: DictConfig | None) -> dict[str, str]:
     config_name = hydra.job.config_name if hydra else "config"
     known, key = _composed.setdefault(loader, {}), (config_name, *chosen.items())
     if key not in known:
-        typed: Any = OmegaConf.to_container(hydra.overrides.task) if hydra else [""]
-        as_named = cfg is not None and _only_names(typed, names)
+        as_named = cfg is not None and hydra is not None and _only_names(typed(hydra), names)
         known[key] = flat(cfg) if cfg is not None and as_named else _compose(loader, config_name, chosen)
     return known[key]
+
+
+def typed(hydra: Any) -> list[str]:
+    """The overrides as they were typed: ${…} of a value is not Hydra's to resolve."""
+    overrides: Any = OmegaConf.to_container(hydra.overrides.task)
+    return overrides
 
 
 def _only_names(overrides: Any, names: Mapping[str, str]) -> bool:
@@ -212,5 +205,5 @@ def _compose(loader: Any, config_name: str | None, chosen: Mapping[str, tuple[st
 
 def run_name(cfg: DictConfig) -> str:
     """``adv_svm_c · pgd · mnist_1v7 · seed 0``, then what is not as usual: ``· attack.epsilon=16/255``."""
-    start = f"{cfg.model.name} · {attack_label(cfg)} · {cfg.dataset.name} · seed {cfg.seed}"
+    start = "{model} · {attack} · {dataset} · seed {seed}".format(**core(flat(cfg)))
     return " · ".join([start, *words(given(cfg))])

@@ -194,16 +194,9 @@ def _finish(
         strict_failure = f"strict=true and {len(failed)} checks failed: {', '.join(c.id for c in failed)}"
         bundle.status, bundle.tags["reason"] = "FAILED", strict_failure
     record(cfg, results, bundle, overrides)
-    outcome = Outcome(
-        "finished",
-        labels_of(cfg),
-        flat(cfg),
-        bundle.run_id,
-        metrics=as_logged(evaluated.metrics),
-        curves=evaluated.curves,
-    )
+    outcome, known = Outcome("finished", labels_of(cfg), flat(cfg), bundle.run_id), evaluated.verdicts
+    outcome.metrics, outcome.curves = as_logged(evaluated.metrics), evaluated.curves
     outcome.checks = {check.id: check.status for check in evaluated.checks}
-    known = evaluated.verdicts
     outcome.threat, outcome.bounded = known.shown if known.attacked else None, known.bounded
     try:
         upload(bundle, store)
@@ -282,14 +275,18 @@ def _fingerprint(cfg: DictConfig, sweep: str | None) -> str:
     return found
 
 
-def _load_data(cfg: DictConfig, planned: str | None = None) -> Any:
+def _load_data(cfg: DictConfig, planned: str | None = None) -> Dataset:
+    """The data as the stages use them; what they say and the stages do not heed is refused before a run exists."""
     from pipeline.data import load_dataset
     from pipeline.progress import watch
-    from pipeline.stages.build import staged_data
+    from pipeline.stages.build import build_attack, build_model, staged_data
+    from pipeline.stages.protocol import check_protocol
 
     with watch("data") as observer:
         data = staged_data(cfg, load_dataset(cfg.dataset, progress=observer, planned=planned))
-    _check_supported(cfg, data)
+    build_attack(cfg, data)
+    if not fitted.is_fitted(cfg):
+        check_protocol(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
     return data
 
 
@@ -300,16 +297,6 @@ def _checked_data(cfg: DictConfig, planned: str) -> Dataset:
     if fitted.is_fitted(cfg):
         fitted.adopt(cfg, data)
     return data
-
-
-def _check_supported(cfg: DictConfig, data: Any) -> None:
-    """Refuse what a dataset can say and the stages do not heed, before a run exists."""
-    from pipeline.stages.build import build_attack, build_model
-    from pipeline.stages.protocol import check_protocol
-
-    build_attack(cfg, data)
-    if not fitted.is_fitted(cfg):
-        check_protocol(build_model(cfg.model, data, cfg.seed), data, cfg.model.name)
 
 
 def _job_tags() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -57,8 +58,12 @@ def _nearest(path: Path) -> Path:
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is there whole or not at all, whoever looks or dies meanwhile."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def sqlite_address(database: Path) -> str:

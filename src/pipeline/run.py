@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline import progress, schema, sweep
 from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
-from pipeline.identity import CORE, flat
+from pipeline.identity import CORE, flat, typed
 from pipeline.interrupts import Terminated, no_space_as_user_error, terminated_as_exception, winding_up
 from pipeline.job import Outcome, labels_of, run_job
 from pipeline.messages import one_line
@@ -55,12 +55,11 @@ def _task(cfg: DictConfig) -> Any:
     """A Hydra job. It does not raise: the outcome is written down, and the other jobs of a sweep go on."""
     hydra_cfg = HydraConfig.get()
     folder = Path(hydra_cfg.runtime.output_dir)
-    overrides: Any = OmegaConf.to_container(hydra_cfg.overrides.task)  # ${…} of a value is not Hydra's to resolve
     in_sweep = hydra_cfg.mode is not None and hydra_cfg.mode.name == "MULTIRUN"
     if in_sweep:
         progress.name_job(sweep.job_number(hydra_cfg.job.num))
     try:
-        outcome = run_job(cfg, overrides, sweep.current_id() if in_sweep else None)
+        outcome = run_job(cfg, typed(hydra_cfg), sweep.current_id() if in_sweep else None)
     except (KeyboardInterrupt, Terminated) as stop:
         cancelled = isinstance(stop, Terminated)
         reason = f"cancelled ({stop})" if cancelled else "interrupted"

@@ -165,7 +165,6 @@ def constructor(target: str) -> DictConfig:
     for name, argument in arguments.items():
         if name not in NOT_SETTINGS:
             value = MISSING if argument.required else argument.default
-            kind = float if argument.kind is float else argument.kind
-            optional = {} if kind is None else {"is_optional": argument.optional or value is None}
-            settings._set_item_impl(name, _NODES[kind](value, **optional))
+            optional = {} if argument.kind is None else {"is_optional": argument.optional or value is None}
+            settings._set_item_impl(name, _NODES[argument.kind](value, **optional))
     return settings

@@ -8,22 +8,24 @@ import json
 import math
 import re
 import shlex
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import identity
 from pipeline.cache import StageStore
+from pipeline.figures import sweep_figure
+from pipeline.figures.of_sweeps import Job, slopes_csv
 from pipeline.job import Outcome, stages_folder
 from pipeline.labels import attack_name, threat_of
 from pipeline.paths import DATABASE
 from pipeline.progress import console
 from pipeline.sweep import Sweep, outcomes
-from pipeline.tables import Entry, Stat, Table, bracket_entry, bracket_of, name
+from pipeline.tables import Entry, Stat, Table, bracket_entry, name
 from pipeline.tracking import runs
 from pipeline.tracking.bundle import pending
 from pipeline.tracking.credentials import masked
@@ -38,17 +40,7 @@ _CONTENT = "content"  # tag: digest of what the summary was made of
 _OF_ATTACK = ("attack.", "surrogate.", "evaluation.")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a job stands in the table: its row (a model), its column (an attack in its threat), and both in words."""
-
-    model: str
-    attack: str
-    bounded: bool = True
-    attacked: bool = True
-
-
-def places(results: Sequence[Outcome]) -> list[Place]:
+def placed(results: Sequence[Outcome]) -> list[Job]:
     """Rows and columns such that two jobs share a cell exactly when they differ in nothing but the seed."""
     models = _distinguished(results, lambda key: not key.startswith(_OF_ATTACK))
     attacks = _distinguished(results, lambda key: key.startswith((*_OF_ATTACK, "dataset.name")), ("epsilon", "norm"))
@@ -60,8 +52,8 @@ def places(results: Sequence[Outcome]) -> list[Place]:
         if threat is not None:
             words.append(f"{threat[0]}" if threat[1] else f"≤ {threat[0]}")
         row = " ".join([str(outcome.labels["model"]), *model])
-        attacked = outcome.labels["attack"] != "none"
-        found.append(Place(row, " ".join([*words, *attack]), threat is None or threat[1], attacked))
+        known = vars(outcome) | {"bounded": threat is None or threat[1]}
+        found.append(Job(**known, row=row, column=" ".join([*words, *attack])))
     return found
 
 
@@ -79,49 +71,47 @@ def sweep_tables(results: list[Outcome]) -> dict[str, Table]:
 
     An attack without a bound breaks everything in the end: its column is at the L2 cap.
     """
-    by_dataset: dict[str, list[tuple[Place, Outcome]]] = defaultdict(list)
+    by_dataset: dict[str, list[Job]] = defaultdict(list)
     # A run that two jobs asked for (seed=0,0) is one measurement.
-    seen: set[tuple[Place, str]] = set()
-    for place, outcome in zip(places(results), results):
-        repeated = outcome.run_id is not None and (place, outcome.run_id) in seen
-        if outcome.ok and not repeated:
-            seen.add((place, outcome.run_id or ""))
-            by_dataset[outcome.labels["dataset"]].append((place, outcome))
+    seen: set[tuple[str, str, str]] = set()
+    for job in placed(results):
+        known = (job.row, job.column, job.run_id or "")
+        if job.ok and (job.run_id is None or known not in seen):
+            seen.add(known)
+            by_dataset[job.labels["dataset"]].append(job)
     return {dataset: _converged(dataset, jobs) for dataset, jobs in by_dataset.items()}
 
 
-def _converged(dataset: str, jobs: list[tuple[Place, Outcome]]) -> Table:
+def _converged(dataset: str, jobs: list[Job]) -> Table:
     """The table without trainings that diverged: what is left of them is no measurement."""
-    diverged = {f"{p.model}, seed {o.labels['seed']}": None for p, o in jobs if o.metrics.get("diverged")}
-    table = _table(dataset, [(place, outcome) for place, outcome in jobs if not outcome.metrics.get("diverged")])
+    diverged = {f"{job.row}, seed {job.labels['seed']}": None for job in jobs if job.metrics.get("diverged")}
+    table = _table(dataset, [job for job in jobs if not job.metrics.get("diverged")])
     if diverged:
         table.notes.append(f"Not in the table, because the training diverged: {'; '.join(diverged)}.")
     return table
 
 
-def _table(dataset: str, jobs: list[tuple[Place, Outcome]]) -> Table:
-    rows = dict.fromkeys(place.model for place, _ in jobs)
-    columns = dict.fromkeys(place.attack for place, _ in jobs if place.attacked)
-    seeds = len({outcome.labels["seed"] for _, outcome in jobs})
+def _table(dataset: str, jobs: list[Job]) -> Table:
+    attacked = [job for job in jobs if job.labels["attack"] != "none"]
+    columns = dict.fromkeys(job.column for job in attacked)
+    seeds = len({job.labels["seed"] for job in jobs})
     spread = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
     title = f"{dataset}: accuracy [%], {spread}"
     table = Table(title, ["model", "clean", *(f"{column}\n[certified, attacked]" for column in columns)])
-    for row in rows:
-        own = [(place, outcome) for place, outcome in jobs if place.model == row]
+    for row in dict.fromkeys(job.row for job in jobs):
+        own = [job for job in jobs if job.row == row]
         # The clean accuracy of a model and seed is one number, however many attacks it met.
-        clean = Stat.of({o.labels["seed"]: o.metrics["clean_accuracy"] for _, o in own}.values())
+        clean = Stat.of({job.labels["seed"]: job.metrics["clean_accuracy"] for job in own}.values())
         entries = [name(row), Entry(clean.percent()) if clean else Entry()]
-        for column in columns:
-            entries.append(bracket_entry([bracket_of(o.metrics, p.bounded) for p, o in own if p.attack == column]))
+        entries += [bracket_entry([job.bracket for job in own if job.column == column]) for column in columns]
         table.rows.append(entries)
     if columns:
         table.notes.append(
             "[certified, attacked]: true robust accuracy lies between the two, what is proved and what an attack left, "
             "both in the norm and radius of the column; undecided: the points in between."
         )
-    few = {f"{a}: {int(o.metrics['n_attacked'])} of {int(o.metrics['n_test'])} test points" for p, o in jobs
-           if p.attacked and o.metrics["n_attacked"] < o.metrics["n_test"] for a in [p.attack]}  # fmt: skip
-    table.notes += sorted(few)
+    counts = {(job.column, int(job.metrics["n_attacked"]), int(job.metrics["n_test"])) for job in attacked}
+    table.notes += sorted(f"{column}: {few} of {all_} test points" for column, few, all_ in counts if few < all_)
     return table
 
 
@@ -194,29 +184,25 @@ def _kept_summary(sweep: Sweep, content: str) -> runs.Finished | None:
 
 
 def _print(results: list[Outcome], tables: dict[str, Table], command: str, best: Best | None) -> None:
-    out = console()
-    _print_tables(out, tables)
+    _print_tables(console(), tables)
+    say = partial(console().print, markup=False, highlight=False, soft_wrap=True)
     count = {status: sum(o.status == status for o in results) for status in ("finished", "reused", "pending")}
     failures = [o for o in results if not o.ok]
     words = [f"{n} {status}" for status, n in count.items() if n] + ([f"{len(failures)} failed"] if failures else [])
-    out.print(f"{len(results)} jobs: {', '.join(words)}", highlight=False)
+    say(f"{len(results)} jobs: {', '.join(words)}")
     if best is not None:
-        out.print(str(best), style="bold", markup=False, highlight=False, soft_wrap=True)
+        say(str(best), style="bold")
     for outcome in failures:
         job = " · ".join(str(outcome.labels[k]) for k in ("model", "attack", "dataset"))
         job += f" · seed {outcome.labels['seed']}"
-        out.print(f"  failed: {job}: {outcome.reason}", style="red", markup=False, soft_wrap=True)
+        say(f"  failed: {job}: {outcome.reason}", style="red")
     warned = sorted({i for o in results for i, status in o.checks.items() if status == "fail"})
     if warned:
-        out.print(
-            f"  failed checks: {', '.join(warned)} (see check.* tags and checks.json of the runs)", style="yellow"
-        )
+        say(f"  failed checks: {', '.join(warned)} (see check.* tags and checks.json of the runs)", style="yellow")
     if failures:
-        out.print(
-            f"  the same command computes what is missing: {command}", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"  the same command computes what is missing: {command}")
     if count["pending"]:
-        out.print("  pending runs are computed and kept: python -m pipeline.sync uploads them", highlight=False)
+        say("  pending runs are computed and kept: python -m pipeline.sync uploads them")
 
 
 def _print_tables(out: Console, tables: dict[str, Table]) -> None:
@@ -291,43 +277,27 @@ def _log(
     client.log_metric(run_id, "jobs_failed", len(failures))
     if best is not None:
         client.log_metric(run_id, f"best_{best.metric}", best.value)
-    folder = Path(tempfile.mkdtemp(prefix="summary-", dir=store.folder))
-    try:
-        write_files(folder, sweep, tables, results)
-        client.log_artifacts(run_id, str(folder))
-    except BaseException as error:
-        runs.end(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    client.set_terminated(run_id, "FAILED" if failures else "FINISHED")
+    with (
+        runs.filled(store, run_id, "FAILED" if failures else "FINISHED"),
+        tempfile.TemporaryDirectory(prefix="summary-", dir=store.folder, ignore_cleanup_errors=True) as folder,
+    ):
+        write_files(Path(folder), sweep, tables, results)
+        client.log_artifacts(run_id, folder)
 
 
 def write_files(folder: Path, sweep: Sweep, tables: dict[str, Table], results: list[Outcome]) -> None:
     """Tables, figures and failures of the summary run."""
-    from pipeline.figures import sweep_figure
-    from pipeline.figures.of_sweeps import slopes_csv
-
     for dataset, table in tables.items():
         (folder / f"table_{dataset}.md").write_text("\n\n".join([table.title, table.markdown(), *table.notes, ""]))
     (folder / "table.svg").write_text(picture(sweep.id, tables))
     failures = [f"{o.labels}: {o.reason}\n" for o in results if not o.ok]
     if failures:
         (folder / "failures.txt").write_text("".join(failures))
-    for dataset, jobs in finished_jobs(results).items():
+    finished: dict[str, list[Job]] = defaultdict(list)
+    for job in placed(results):
+        if job.ok and not job.metrics.get("diverged"):
+            finished[job.labels["dataset"]].append(job)
+    for dataset, jobs in finished.items():
         sweep_figure.draw(folder / "figures", dataset, jobs, which=sweep.cfg.figures, name=f"{{}}_{dataset}")
         if slopes := slopes_csv(jobs):
             (folder / f"slopes_{dataset}.csv").write_text(slopes)
-
-
-def finished_jobs(results: list[Outcome]) -> dict[str, list[Any]]:
-    """What the figures are drawn from, by dataset."""
-    from pipeline.figures.of_sweeps import Job
-
-    jobs = defaultdict(list)
-    for place, o in zip(places(results), results):
-        if o.ok and not o.metrics.get("diverged"):
-            bracket = bracket_of(o.metrics, place.bounded)
-            job = Job(o.labels, place.model, place.attack, place.bounded, o.settings, o.metrics, o.curves, bracket)
-            jobs[o.labels["dataset"]].append(job)
-    return jobs

@@ -19,6 +19,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from pipeline.errors import UserError
+from pipeline.identity import typed
 from pipeline.interrupts import no_space_as_user_error
 from pipeline.job import RESULT_FILE, Outcome
 from pipeline.progress import console
@@ -66,21 +67,16 @@ class Refused(BaseException):
 class SweepCallback(Callback):
     """Opens the tracking store once before any job does, and notes the sweep for the summary."""
 
-    def __init__(self, **kwargs: Any):
-        super().__init__()
-
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called before Hydra writes the configuration of a single run down."""
         try:
             _hide_credentials(config)
         except Exception as error:
             raise Refused from error
-        launcher = config.hydra.runtime.choices.get("hydra/launcher")
-        if launcher != "basic":
-            raise Refused from UserError(f"hydra/launcher={launcher} starts the jobs of a sweep: add -m")
-        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
-        if sweeper != "basic":
-            raise Refused from UserError(f"hydra/sweeper={sweeper} chooses the jobs of a sweep: add -m")
+        for plugin, does in (("hydra/launcher", "starts"), ("hydra/sweeper", "chooses")):
+            choice = config.hydra.runtime.choices.get(plugin)
+            if choice != "basic":
+                raise Refused from UserError(f"{plugin}={choice} {does} the jobs of a sweep: add -m")
         _refuse_chdir(config)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -112,7 +108,7 @@ def _prepare(config: DictConfig) -> Sweep:
     os.environ[_JOBS] = str(count)
     # The first line: what follows takes seconds to import.
     console().print(f"{count} jobs in {config.hydra.sweep.dir}", markup=False, highlight=False, soft_wrap=True)
-    check_trusted(cfg, _given(config))
+    check_trusted(cfg, typed(config.hydra))
     validate(cfg)
     with no_space_as_user_error():
         folder, _ = prepare(cfg.tracking)
@@ -142,12 +138,6 @@ def _job_config(config: DictConfig) -> DictConfig:
     return cfg
 
 
-def _given(config: DictConfig) -> list[str]:
-    """The overrides as they were typed: ${…} of a value is not Hydra's to resolve."""
-    typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
-    return typed
-
-
 def _planned(config: DictConfig) -> tuple[list[list[str]], int]:
     """The jobs that are known before the first one runs, and how many there will be."""
     plan = getattr(get_class(config.hydra.sweeper._target_), "plan", None)
@@ -170,7 +160,7 @@ def job_overrides(config: DictConfig) -> list[list[str]]:
 
     params = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create({}))
     assert isinstance(params, dict)
-    arguments = [f"{key!s}={value}" for key, value in params.items()] + _given(config)
+    arguments = [f"{key!s}={value}" for key, value in params.items()] + typed(config.hydra)
     parsed = OverridesParser.create().parse_overrides(arguments)
     batches = BasicSweeper.split_arguments(parsed, None)
     return [list(job) for batch in batches for job in batch]

@@ -17,7 +17,7 @@ from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import check_writable
 from pipeline.schema import NOT_SETTINGS
-from pipeline.stages.axes import AXES, axis_path
+from pipeline.stages.base import AXES, axis_path
 from pipeline.stages.build import LABELS, build, takes
 from pipeline.stages.units import check_units
 

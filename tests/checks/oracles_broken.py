@@ -11,7 +11,7 @@ import torch
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
 from attacks.targets import batched_queries
 from models import AdvSVM, KernelSVC
-from pipeline.data.digests import row_digests
+from pipeline.data.windows import row_digests
 
 
 class Wrapped:

@@ -14,7 +14,7 @@ from attacks import FGSM, PGD, CarliniWagner
 from pipeline.checks import strength
 from pipeline.checks.gradients import Slopes
 from pipeline.checks.registry import all_checks
-from pipeline.data.digests import row_digests
+from pipeline.data.windows import row_digests
 from pipeline.stages.tune import Tune, Tuned
 
 STRONG = 0.2  # an L∞ radius at which the digits models lose a good part of their accuracy

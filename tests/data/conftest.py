@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from pipeline.data import cifar10, mnist
-from pipeline.data.mnist import write_idx
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from pipeline.data import fingerprint, load_dataset
-from pipeline.data.digests import row_digests
-from pipeline.data.windows import for_stages, training_rows
+from pipeline.data.windows import for_stages, row_digests, training_rows
 from pipeline.errors import UserError
 
 

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 from oracles_infimnist import example, shift, stand_in_tangents
 
 from pipeline.data import fingerprint, infimnist, load_dataset, mnist
-from pipeline.data.mnist import write_idx
 from pipeline.data.mnist8m import MappedRows, write_rows
 from pipeline.errors import UserError
 

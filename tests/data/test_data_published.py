@@ -14,10 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from pipeline.data import cifar10, fetching, fingerprint, load_dataset, mnist
 from pipeline.data.fetching import SourceError, unpack_tar
-from pipeline.data.mnist import read_idx, write_idx
+from pipeline.data.mnist import read_idx
 from pipeline.errors import UserError
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.data import load_dataset
-from pipeline.stages import attack, chosen
-from pipeline.stages.chosen import MANY, PART, choose_rows
+from pipeline.data import rows as chosen
+from pipeline.data.rows import MANY, PART, choose_rows
+from pipeline.stages import attack
 from pipeline.stages.experiment import Experiment
 from pipeline.stages.tune import Tuned
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.identity import attack_label
+from pipeline.identity import core, flat
 from pipeline.stages.experiment import Experiment
 
 DATA = "0" * 64
@@ -72,4 +72,4 @@ def test_natural_is_adv_svm_d_without_epsilon(composed):
 
 
 def test_a_transferred_attack_says_where_its_examples_come_from(composed):
-    assert attack_label(composed("model@surrogate=natural")) == "pgd from natural"
+    assert core(flat(composed("model@surrogate=natural")))["attack"] == "pgd from natural"

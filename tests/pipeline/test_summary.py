@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipeline.job import Outcome
-from pipeline.summary import picture, places, sweep_tables
+from pipeline.summary import picture, placed, sweep_tables
 from pipeline.tables import Entry, Table, name
 
 MODELS = {
@@ -117,10 +117,10 @@ SETTINGS = st.fixed_dictionaries(
 @given(st.lists(SETTINGS, min_size=2, max_size=8))
 @settings(max_examples=40, deadline=None)
 def test_two_jobs_share_a_cell_exactly_when_only_their_seeds_differ(jobs: list[dict]) -> None:
-    found = places([outcome(**job) for job in jobs])
+    found = placed([outcome(**job) for job in jobs])
     without_seed = [{k: v for k, v in job.items() if k != "seed"} for job in jobs]
     for (first, a), (second, b) in product(zip(found, without_seed), repeat=2):
-        assert ((first.model, first.attack) == (second.model, second.attack)) == (a == b)
+        assert ((first.row, first.column) == (second.row, second.column)) == (a == b)
 
 
 NAMES = ("[red]x[/red]", "a|b", "<b>c</b>", "*d*", "[e](f)", "back\\slash")

@@ -9,7 +9,7 @@ from sklearn.model_selection import StratifiedKFold
 from models import RBF, AdvLinearSVM, KernelSVC
 from pipeline.cache import StageStore
 from pipeline.data import load_dataset
-from pipeline.figures.of_runs import Front, front
+from pipeline.figures.of_runs import front
 from pipeline.stages.build import build_model
 from pipeline.stages.experiment import Experiment
 from pipeline.stages.tune import Tune, tuning_threat
@@ -94,8 +94,7 @@ def test_the_rule_picks_from_the_front_and_says_what_it_picked(composed):
     assert (np.diff(kept[rows]) > 0).all()
     for row in np.flatnonzero(measured):
         assert any(accuracy[best] >= accuracy[row] and kept[best] >= kept[row] for best in rows)
-    panel = Front.of_table(robust.table, robust.front, robust.best_row, robust.metric, robust.threat)
-    axes = front(panel).axes[0]
+    axes = front(robust).axes[0]
     assert axes.get_ylabel() == "held-out robust accuracy within L∞ 0.2 [%]"
 
 

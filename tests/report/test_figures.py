@@ -14,11 +14,20 @@ from omegaconf import OmegaConf
 
 from models.scaler import Scaler
 from pipeline.figures import of_reports, run_figure
-from pipeline.figures.bracket import Known, accuracy_at, at_least, bracket, certified_at
+from pipeline.figures.charts import (
+    Grid,
+    Known,
+    Line,
+    Panel,
+    accuracy_at,
+    at_least,
+    bars,
+    bracket,
+    certified_at,
+    heat_map,
+    lines,
+)
 from pipeline.figures.gallery import FeatureChanges, feature_changes, picture_shape
-from pipeline.figures.heat_map import Grid, heat_map
-from pipeline.figures.lines import Line, Panel, lines
-from pipeline.figures.of_sweeps import bars
 from pipeline.figures.registry import load
 from pipeline.figures.style import Drawing, save
 
@@ -156,7 +165,7 @@ def test_features_are_named_and_the_largest_change_is_on_top_with_its_size_in_th
     names = [f"column {i}" for i in range(11)] + ["a column with a name that is much too long for a figure"]
     scaler = Scaler(np.full(12, 5.0), np.full(12, 200.0))
     changes = FeatureChanges.of(before, after, names, ["score +1 → -1"], scaler)
-    np.savez(tmp_path / "changes.npz", **changes.arrays())
+    np.savez(tmp_path / "changes.npz", **vars(changes))
     with np.load(tmp_path / "changes.npz", allow_pickle=False) as stored:
         again = FeatureChanges(**{name: stored[name] for name in stored.files})
     axes = feature_changes(again.some(1)).axes[0]
@@ -195,7 +204,8 @@ def test_accuracy_stands_over_the_seconds_of_training() -> None:
 
     def job(model: str, seed: int, seconds: float, attacked: float, attack: str = "pgd") -> Job:
         labels = {"model": model, "seed": seed, "attack": attack}
-        return Job(labels, model, "PGD L∞ 8/255", True, {}, {"train_seconds": seconds}, {}, (0.1, attacked))
+        metrics = {"train_seconds": seconds, "robust_accuracy": attacked}
+        return Job("finished", labels, metrics=metrics, row=model, column="PGD L∞ 8/255")
 
     jobs = [
         job("svc", 0, 1.0, 0.8),
@@ -219,7 +229,7 @@ def test_the_report_shows_the_features_of_a_table_where_there_are_no_images() ->
     from pipeline.figures.of_reports import _feature_gallery
 
     changes = FeatureChanges.of(np.zeros((6, 2)), np.ones((6, 2)), ["age", "weight"], [f"row {i}" for i in range(6)])
-    stored = {"first": None, "second": changes.arrays()}
+    stored = {"first": None, "second": vars(changes)}
     reader = SimpleNamespace(arrays=lambda run, path, names: stored[run] and {n: stored[run][n] for n in names})
     cells = {"no attack": SimpleNamespace(first="first"), "PGD": SimpleNamespace(first="second")}
     drawing = _feature_gallery("svc", cells, reader)

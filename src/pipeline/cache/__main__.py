@@ -108,13 +108,9 @@ def _sweeps(database: Path) -> dict[str, set[str]]:
 
 
 def _gigabytes(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not size >= 0:
-        raise ValueError(f"'{text}' is no number of gigabytes")
-    return size
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
+        raise ValueError(f"'{text}' is not a number of gigabytes")
+    return float(text)
 
 
 def _age(text: str) -> float:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,6 +29,22 @@ class Entry:
 
     values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Stored:
+    """A dataclass that is kept as it stands: of plain values, arrays, and dataclasses that it names as ``parts``."""
+
+    parts: ClassVar[tuple[type, ...]] = ()
+
+    def to_entry(self) -> Entry:
+        """As a cache entry."""
+        arrays: dict[str, np.ndarray] = {}
+        return Entry(pack(self, arrays), arrays)
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Self:
+        """From a cache entry."""
+        return unpack(entry.values, entry.arrays, {kind.__name__: kind for kind in (cls, *cls.parts)})
 
 
 def write(entry: Entry, folder: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.checks.context import CheckContext, ModelContext, evenly
 from pipeline.checks.registry import Check, failed, of_model, of_run, passed, skipped
 from pipeline.checks.strength import broken_by
+from pipeline.data.rows import choose_rows
 
 
 @of_run("16_certificate", general=True)
@@ -59,8 +60,6 @@ def no_search_beats_the_certificate(context: ModelContext) -> Check:
     without the pixel box reaches: points close to the boundary leave an inflated certificate no room.
     """
     radii = np.asarray(context.radii, dtype=np.float64)
-    from pipeline.stages.chosen import choose_rows
-
     # Of many test points a part was asked for, the others are NaN.
     asked = choose_rows(context.data.y_test, None)
     if len(radii) != len(context.data.y_test) or np.isnan(radii[asked]).any() or (radii < 0).any():
@@ -87,15 +86,12 @@ def _challenge(context: ModelContext, radii: np.ndarray) -> tuple[np.ndarray, np
     """
     positive = np.flatnonzero(radii > 0)
     rows = positive[np.argsort(radii[positive], kind="stable")[:8]]
-    X, y = [np.asarray(context.data.X_test[rows])], [context.data.y_test[rows]]
-    claimed = [radii[rows]]
+    X, y, claimed = np.asarray(context.data.X_test[rows]), context.data.y_test[rows], radii[rows]
     made = _near_boundary(context, 4)
-    if made is not None:
-        X.append(made[0])
-        y.append(made[1])
-        claimed.append(np.asarray(context.model.certified_radius(*made), dtype=np.float64))
-    near = 0 if made is None else len(made[0])
-    return np.concatenate(X), np.concatenate(y), np.concatenate(claimed), near
+    if made is None:
+        return X, y, claimed, 0
+    near = np.asarray(context.model.certified_radius(*made), dtype=np.float64)
+    return np.concatenate([X, made[0]]), np.concatenate([y, made[1]]), np.concatenate([claimed, near]), len(near)
 
 
 def _near_boundary(context: ModelContext, count: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import DictConfig
 
-from pipeline.data.digests import row_digests
+from pipeline.data.windows import row_digests
 from pipeline.fitted import is_fitted
 
 if TYPE_CHECKING:
@@ -178,11 +178,12 @@ class ModelContext:
 
     def fresh_model(self, **settings: Any) -> Any:
         """An unfitted model with the run's tuned settings; ``settings`` replace some of them."""
-        from pipeline.stages.build import build_model, with_parameters
+        from models.grid import with_settings
+        from pipeline.stages.build import build_model
 
         if is_fitted(self.cfg):
             raise NotApplicable("the model was fitted elsewhere: nothing is trained here")
-        model = with_parameters(build_model(self.cfg.model, self.data, self.cfg.seed), self.tuned.best)
+        model = with_settings(build_model(self.cfg.model, self.data, self.cfg.seed), self.tuned.best)
         return model.set_params(**settings)
 
 

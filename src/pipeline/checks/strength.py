@@ -121,7 +121,7 @@ def _against_gradients(context: CheckContext, part: Part) -> Check:
     rows = context.spread(16, near[part.result.distortion_l2[near] > 0])
     left = rows[~broken_by(_pgd_at(part), context, rows)]
     # PGD goes for the largest margin, not for the nearest point: what it misses gets a second opinion.
-    missed = int((~_reached_by_gradients(context, left, part.cap)).sum())
+    missed = int((gradient_distances(context, left) > part.cap).sum())
     evidence = {"tried": len(rows), "missed_by_pgd": len(left), "missed_by_white_box": missed, "l2_cap": part.cap}
     label = f"gradients miss {missed} of {len(rows)} points that {part.name} broke within the cap"
     if missed > max(1, 0.1 * len(rows)):
@@ -131,14 +131,14 @@ def _against_gradients(context: CheckContext, part: Part) -> Check:
     return passed(f"gradients break what {part.name} broke within the cap ({len(rows)} points tried)", **evidence)
 
 
-def _reached_by_gradients(context: CheckContext, rows: np.ndarray, cap: float) -> np.ndarray:
-    """Which rows steps along exact gradients bring to the boundary within the cap, without a look at other points."""
+def gradient_distances(context: CheckContext, rows: np.ndarray) -> np.ndarray:
+    """How far steps along exact gradients go to the boundary, (k,), without a look at other points; infinity: never."""
     from attacks import CarliniWagner
 
     if len(rows) == 0:
-        return np.zeros(0, dtype=bool)
+        return np.zeros(0)
     found = result_of(CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=context.data.box), context, rows)
-    return np.asarray(found.success & (found.distortion_l2 <= cap))
+    return np.where(found.success, found.distortion_l2, np.inf)
 
 
 @of_attack(

@@ -13,7 +13,7 @@ import numpy as np
 from attacks.geometry import distortions
 from pipeline.checks.context import CheckContext, Part
 from pipeline.checks.registry import BOUNDED, UNBOUNDED, Among, Check, failed, of_attack, passed, skipped, warned
-from pipeline.checks.strength import broken_by, judge, result_of, wrong
+from pipeline.checks.strength import broken_by, gradient_distances, judge, wrong
 from pipeline.stages.units import RAW, scaled_radii
 
 _ROWS = 32
@@ -265,7 +265,9 @@ def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     tries = np.concatenate([X + fraction * delta for fraction in _FRACTIONS])
     early = wrong(context, tries, np.tile(rows, len(_FRACTIONS))).reshape(len(_FRACTIONS), -1)
     long = float(early.any(axis=0).mean())
-    ratio = _nearer(context, part, rows[:: max(1, len(rows) // 12)])
+    few = rows[:: max(1, len(rows) // 12)]
+    apart = gradient_distances(context, few) / part.result.distortion_l2[few] if context.has_gradients else 1.0
+    ratio = float(np.median(apart))
     evidence = {
         "tried": len(rows),
         "wrong_before_the_end": dict(zip(_FRACTIONS, early.mean(axis=1))),
@@ -279,14 +281,3 @@ def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     if long > 0.05:
         return warned(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
     return passed(f"{part.name}'s examples lie at the boundary", **evidence)
-
-
-def _nearer(context: CheckContext, part: Part, rows: np.ndarray) -> float:
-    """Median over rows of the distance that a short gradient search finds ÷ the distance of the run."""
-    from attacks import CarliniWagner
-
-    if not context.has_gradients:
-        return 1.0
-    found = result_of(CarliniWagner(binary_search_steps=1, steps=1, restarts=0, box=part.threat.box), context, rows)
-    distances = np.where(found.success, found.distortion_l2, np.inf)
-    return float(np.median(distances / part.result.distortion_l2[rows]))

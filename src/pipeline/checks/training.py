@@ -47,11 +47,12 @@ def epsilon_reaches_the_scores(context: ModelContext) -> Check:
     fresh = context.fresh_model()
     settings = fresh.get_params(deep=False)
     if "image_shape" in settings:
-        return _network(context, fresh, float(settings["epsilon"]))
+        epsilon = float(settings["epsilon"])
+        return _other_machine(context, fresh, "epsilon", epsilon) if epsilon else skipped("trained on clean data")
     if "epsilon" in settings:
         return _kernel_machine(context, fresh, settings)
-    if "C_f" in settings:
-        return _linear_machine(context, fresh, settings)
+    if "C_f" in settings:  # a linear machine has no epsilon
+        return _other_machine(context, fresh, "C_f", float(settings["C_f"]) or 0.1)
     return skipped("the model has no epsilon")
 
 
@@ -99,29 +100,18 @@ def _stray(context: ModelContext) -> float | None:
     return float(np.abs(last - scores).max(initial=0.0)) / scale if scale > 0 else 0.0
 
 
-def _network(context: ModelContext, fresh: Any, epsilon: float) -> Check:
-    if epsilon == 0:
-        return skipped("trained on clean data: epsilon is 0")
+def _other_machine(context: ModelContext, fresh: Any, term: str, size: float) -> Check:
+    """A network trained on examples of size ε, or a linear machine whose attacker reaches C_f, against none of it."""
     X, y = _small(context)
-    fresh.set_params(image_shape=None, epochs=1, batch_size=max(8, len(X) // 4))
-    zero, positive = (_fit(clone(fresh).set_params(epsilon=size), X, y).scores(X) for size in (0.0, epsilon))
+    if "image_shape" in fresh.get_params(deep=False):
+        fresh.set_params(image_shape=None, epochs=1, batch_size=max(8, len(X) // 4))
+    zero, positive = (np.asarray(_fit(clone(fresh).set_params(**{term: k}), X, y).scores(X)) for k in (0.0, size))
     moved = float(np.abs(positive - zero).max())
-    evidence = {"rows": len(X), "epsilon": epsilon, "largest_change": moved}
-    if moved == 0.0:
-        return failed(f"epsilon={epsilon:.3g} changes no score: the adversarial term does not reach them", **evidence)
-    return passed("epsilon>0 changes the scores", **evidence)
-
-
-def _linear_machine(context: ModelContext, fresh: Any, settings: dict[str, Any]) -> Check:
-    X, y = _small(context)
-    reach = float(settings["C_f"]) or 0.1
-    zero = np.asarray(_fit(clone(fresh).set_params(C_f=0.0), X, y).scores(X))
-    moved = float(np.abs(np.asarray(_fit(clone(fresh).set_params(C_f=reach), X, y).scores(X)) - zero).max())
-    evidence = {"rows": len(X), "C_f": reach, "largest_change": moved}
-    # Another solution, not another rounding of the same one.
-    if moved <= 1e-3 * float(np.abs(zero).max()):
-        return failed(f"C_f={reach:.3g} changes no score: the adversarial term does not reach them", **evidence)
-    return passed("C_f>0 changes the scores (a linear machine has no epsilon)", **evidence)
+    evidence = {"rows": len(X), term: size, "largest_change": moved}
+    # A linear machine is solved: another solution, not another rounding of the same one.
+    if moved <= (1e-3 * float(np.abs(zero).max()) if term == "C_f" else 0.0):
+        return failed(f"{term}={size:.3g} changes no score: the adversarial term does not reach them", **evidence)
+    return passed(f"{term}>0 changes the scores", **evidence)
 
 
 def _small(context: ModelContext) -> tuple[np.ndarray, np.ndarray]:

@@ -50,12 +50,7 @@ def read_png_rows(path: Path) -> np.ndarray:
 
 def write_batch(path: Path, pixels: np.ndarray, labels: list[int]) -> None:
     """Write the official binary form: per image one label byte, then its red, green and blue planes."""
-    if len(pixels) != len(labels):
-        raise ValueError(f"{len(pixels)} images, {len(labels)} labels")
-    records = np.empty((len(pixels), 1 + pixels.shape[1]), dtype=np.uint8)
-    records[:, 0] = labels
-    records[:, 1:] = pixels
-    path.write_bytes(records.tobytes())
+    path.write_bytes(np.column_stack([np.asarray(labels, dtype=np.uint8), pixels]).tobytes())
 
 
 def _images_and_labels(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +23,11 @@ def is_sparse(rows: Any) -> bool:
     return hasattr(rows, "tocsr")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
     """Two or more classes of images, or of any rows, with a fixed split.
+
+    Rows or labels that cannot be used (wrong shapes, NaN, values outside the box, a missing class) are a `UserError`.
 
     Attributes
     ----------
@@ -38,9 +41,11 @@ class Dataset:
     class_names : tuple of str
         Names of the classes in the order of their labels: of -1 and +1, or of 0..k-1.
     labels : tuple
-        The classes as the source has them, numbers or texts, in the same order.
+        The classes as the source has them, in the same order; by default their names, as numbers where all of them are
+        whole numbers.
     fingerprint : str
         sha256 over rows, labels, names, split ids, box and constraints: equal content, equal fingerprint, anywhere.
+        Computed here.
     source : str
         Where the content came from.
     notes : tuple of str
@@ -50,7 +55,7 @@ class Dataset:
     files : tuple of Path
         The files it was read from.
     X_train_sha256 : str
-        Hash of the training pixels' bytes.
+        Hash of the training pixels' bytes; given by a loader that verified it, the (large) array is not read.
     box : (low, high)
         What values an attacker may give: two floats, or two (d,) float32 arrays, in scaled units.
     feature_names : tuple of str
@@ -65,17 +70,16 @@ class Dataset:
     """
 
     name: str
-    X_train: np.ndarray
+    X_train: Any
     y_train: np.ndarray
-    X_test: np.ndarray
+    X_test: Any
     y_test: np.ndarray
     image_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    fingerprint: str
     source: str
-    notes: tuple[str, ...]
     train_ids: np.ndarray
     test_ids: np.ndarray
+    notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     X_train_sha256: str = ""
     box: tuple[Any, Any] = (0.0, 1.0)
@@ -84,6 +88,29 @@ class Dataset:
     mutable: np.ndarray | None = None
     monotone: np.ndarray | None = None
     labels: tuple[Any, ...] = ()
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fingerprint:  # checked before; its rows may be handed on in another form, see `for_stages`
+            return
+        put = partial(object.__setattr__, self)
+        for name in ("y_train", "y_test", "train_ids", "test_ids"):
+            put(name, np.asarray(getattr(self, name), dtype=np.int64))
+        for name in ("class_names", "notes", "files", "feature_names"):
+            put(name, tuple(getattr(self, name)))
+        put("image_shape", tuple(int(n) for n in self.image_shape))
+        put("labels", tuple(self.labels) or _labels_of(self.class_names))
+        put("X_test", _float32(self.X_test))
+        verified = bool(self.X_train_sha256)
+        if not verified:
+            put("X_train", _float32(self.X_train))
+        _check_shapes(self)
+        if not verified:
+            _check_values(self.X_train, "training", self.box, self.feature_names)
+            put("X_train_sha256", _sha256(self.X_train))
+        _check_values(self.X_test, "test", self.box, self.feature_names)
+        _check_labels(self)
+        put("fingerprint", _fingerprint(self))
 
     @property
     def n_features(self) -> int:
@@ -96,6 +123,9 @@ class Dataset:
         return len(self.class_names)
 
 
+build_dataset = Dataset  # what loaders of users call it
+
+
 class Status(NamedTuple):
     """What the list of datasets shows of one: sizes (train, test) where known, its origin, whether and where it is."""
 
@@ -105,127 +135,57 @@ class Status(NamedTuple):
     where: str
 
 
-def build_dataset(
-    *,
-    name: str,
-    X_train: np.ndarray,
-    y_train: np.ndarray,
-    X_test: np.ndarray,
-    y_test: np.ndarray,
-    image_shape: Sequence[int],
-    class_names: Sequence[str],
-    train_ids: np.ndarray,
-    test_ids: np.ndarray,
-    source: str,
-    notes: Sequence[str] = (),
-    files: Sequence[Path] = (),
-    X_train_sha256: str | None = None,
-    box: tuple[Any, Any] = (0.0, 1.0),
-    feature_names: Sequence[str] = (),
-    scaler: Any = None,
-    mutable: np.ndarray | None = None,
-    monotone: np.ndarray | None = None,
-    labels: Sequence[Any] | None = None,
-) -> Dataset:
-    """Check the parts and put them together with their fingerprint.
-
-    Parameters
-    ----------
-    labels : sequence, optional
-        The classes as the source has them; by default their names, as numbers where all of them are whole numbers.
-    X_train_sha256 : str, optional
-        Hash of the training pixels' bytes when the loader verified it already; the (large) array is then not read.
-
-    Raises
-    ------
-    UserError
-        When rows or labels cannot be used: wrong shapes, NaN, values outside the box, a missing class.
-    """
-    y_train, y_test = (np.asarray(y, dtype=np.int64) for y in (y_train, y_test))
-    train_ids, test_ids = (np.asarray(ids, dtype=np.int64) for ids in (train_ids, test_ids))
-    X_test = _float32(X_test)
-    if X_train_sha256 is None:
-        X_train = _float32(X_train)
-    for part, X in (("training", X_train), ("test", X_test)):
+def _check_shapes(data: Dataset) -> None:
+    for part, X in (("training", data.X_train), ("test", data.X_test)):
         if X.ndim != 2 or 0 in X.shape:
             raise UserError(f"dataset.path: the {part} rows have shape {X.shape}; (rows, values), at least one each")
-    if X_train.shape[1] != X_test.shape[1] or X_test.shape[1] != int(np.prod(image_shape)):
+    if data.X_train.shape[1] != data.n_features or data.n_features != int(np.prod(data.image_shape)):
         raise UserError(
-            f"dataset.path: training rows have {X_train.shape[1]} values, test rows {X_test.shape[1]}, "
-            f"the image shape is {tuple(image_shape)}; all three must agree"
+            f"dataset.path: training rows have {data.X_train.shape[1]} values, test rows {data.n_features}, "
+            f"the image shape is {data.image_shape}; all three must agree"
         )
-    if X_train_sha256 is None:
-        _check_values(X_train, "training", box, feature_names)
-        X_train_sha256 = _sha256(X_train)
-    _check_values(X_test, "test", box, feature_names)
-    numbers = (-1, 1) if len(class_names) == 2 else range(len(class_names))
-    for part, X, y, ids in (("training", X_train, y_train, train_ids), ("test", X_test, y_test, test_ids)):
+
+
+def _check_labels(data: Dataset) -> None:
+    names = data.class_names
+    numbers = (-1, 1) if len(names) == 2 else range(len(names))
+    train, test = (data.X_train, data.y_train, data.train_ids), (data.X_test, data.y_test, data.test_ids)
+    for part, (X, y, ids) in {"training": train, "test": test}.items():
         if not X.shape[0] == len(y) == len(ids):
             raise UserError(f"dataset.path: {X.shape[0]} {part} rows, but {len(y)} labels; give one label per row")
-        for label, its_name in zip(numbers, class_names, strict=True):
+        for label, its_name in zip(numbers, names, strict=True):
             if not (y == label).any() or not np.isin(y, numbers).all():
                 raise UserError(
-                    f"dataset.classes: the {part} rows lack class {its_name} of {', '.join(class_names[::-1][:12])}; "
+                    f"dataset.classes: the {part} rows lack class {its_name} of {', '.join(names[::-1][:12])}; "
                     "choose classes that are in the data (and enough rows for both parts)"
                 )
             if part == "training" and np.count_nonzero(y == label) < 2:
                 raise UserError(
                     f"dataset.max_train: class {its_name} has one training row; every class needs two or more"
                 )
+
+
+def _fingerprint(data: Dataset) -> str:
     parts: dict[str, Any] = {
         "format": _FORMAT,
-        "image_shape": [int(n) for n in image_shape],
-        "class_names": list(class_names),
-        "X_train": X_train_sha256,
-        "X_test": _sha256(X_test),
-        "y_train": _sha256(y_train),
-        "y_test": _sha256(y_test),
-        "train_ids": _sha256(train_ids),
-        "test_ids": _sha256(test_ids),
-        "box": [np.asarray(side, dtype=np.float64).tolist() for side in box],
-        "feature_names": list(feature_names),
-        "scaler": None if scaler is None else scaler.to_dict(),
-        "constraints": [None if limit is None else limit.tolist() for limit in (mutable, monotone)],
+        "image_shape": list(data.image_shape),
+        "class_names": list(data.class_names),
+        "X_train": data.X_train_sha256,
+        "box": [np.asarray(side, dtype=np.float64).tolist() for side in data.box],
+        "feature_names": list(data.feature_names),
+        "scaler": None if data.scaler is None else data.scaler.to_dict(),
+        "constraints": [None if limit is None else limit.tolist() for limit in (data.mutable, data.monotone)],
     }
-    plain = _labels_of(class_names)
-    labels = plain if labels is None else tuple(labels)
-    if labels != plain or {*map(type, labels)} != {*map(type, plain)}:
-        parts["labels"] = [[type(label).__name__, label] for label in labels]
-    return Dataset(
-        name=name,
-        X_train=X_train,
-        y_train=y_train,
-        X_test=X_test,
-        y_test=y_test,
-        image_shape=tuple(int(n) for n in image_shape),
-        class_names=tuple(class_names),
-        fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(),
-        source=source,
-        notes=tuple(notes),
-        train_ids=train_ids,
-        test_ids=test_ids,
-        files=tuple(files),
-        X_train_sha256=X_train_sha256,
-        box=box,
-        feature_names=tuple(feature_names),
-        scaler=scaler,
-        mutable=mutable,
-        monotone=monotone,
-        labels=labels,
-    )
+    parts |= {name: _sha256(getattr(data, name)) for name in ("X_test", "y_train", "y_test", "train_ids", "test_ids")}
+    plain = _labels_of(data.class_names)
+    if data.labels != plain or {*map(type, data.labels)} != {*map(type, plain)}:
+        parts["labels"] = [[type(label).__name__, label] for label in data.labels]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _labels_of(names: Sequence[str]) -> tuple[Any, ...]:
     whole = all(name.lstrip("-").isdecimal() and str(int(name)) == name for name in names)
     return tuple(int(name) if whole else name for name in names)
-
-
-def changed_dataset(dataset: Dataset, **changes: Any) -> Dataset:
-    """The dataset with some parts changed, checked, and with the fingerprint of the new content."""
-    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "fingerprint"}
-    if "X_train" in changes:
-        kept["X_train_sha256"] = None
-    return build_dataset(**kept | changes)
 
 
 def _float32(X: Any) -> Any:

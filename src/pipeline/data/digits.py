@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.dataset import Dataset, Status, build_dataset
+from pipeline.data.dataset import Dataset, Status
 from pipeline.data.fetching import Progress
 from pipeline.data.rows import chosen_classes, class_labels, n_test_rows, split_seed, stratified_split
 from pipeline.data.settings import Settings
@@ -25,7 +25,7 @@ def load(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     rows, y, names = class_labels(labels, settings["classes"])
     pixels = (images[rows] / 16.0).astype(np.float32)
     train, test = stratified_split(y, settings["test_fraction"], split_seed(settings))
-    return build_dataset(
+    return Dataset(
         name=settings["name"],
         X_train=pixels[train],
         y_train=y[train],

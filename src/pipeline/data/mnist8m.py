@@ -17,14 +17,15 @@ import numpy as np
 from filelock import FileLock
 
 from pipeline.data import infimnist, mnist
-from pipeline.data.dataset import Dataset, Status, build_dataset
-from pipeline.data.fetching import Obtained, Progress, checksum, obtain, open_plain, write_text, writing_to
+from pipeline.data.dataset import Dataset, Status
+from pipeline.data.fetching import Obtained, Progress, checksum, obtain, open_plain, writing_to
 from pipeline.data.formats import parse_svmlight
 from pipeline.data.infimnist import N_PIXELS, N_TEST, N_TRAIN, SIDE
 from pipeline.data.mnist import idx_shape, read_idx
 from pipeline.data.rows import binary_labels, chosen_classes
 from pipeline.data.settings import Settings, user_path
 from pipeline.errors import UserError
+from pipeline.paths import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def load(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
                 sums = _verified(home) or _build(home, pair, n_train, origin, held, progress)
     _, y_train, _ = binary_labels(np.load(home / "digits.npy", allow_pickle=False), settings["classes"])
     kind = "; ".join(f"{key} {path}" for key, path in origin.items()) or STAND_IN
-    return build_dataset(
+    return Dataset(
         name=settings["name"],
         X_train=MappedRows.open(home / "pixels.f32", N_PIXELS),
         y_train=y_train,
@@ -169,7 +170,7 @@ def _build(
         for name, parts in (("ids.npy", ids), ("digits.npy", digits)):
             np.save(partial / name, np.concatenate(parts).astype(np.int64))
             sums[name] = checksum((partial / name).open("rb"))
-        write_text(partial / "checksums.json", json.dumps(sums))
+        write_whole(partial / "checksums.json", json.dumps(sums))
         shutil.rmtree(home, ignore_errors=True)
         partial.rename(home)
         return sums

@@ -15,22 +15,20 @@ from urllib.parse import quote
 from filelock import FileLock
 
 from pipeline.data.dataset import Dataset
-from pipeline.data.fetching import Archive, Progress, SourceError, open_plain, retrieve, write_text, writing_to
-from pipeline.data.formats import bounded_lines, from_frame, readable
-from pipeline.data.settings import Settings, first_line, user_path
+from pipeline.data.fetching import Archive, Progress, SourceError, open_plain, retrieve, writing_to
+from pipeline.data.formats import bounded_lines, from_frame, load_file, readable
+from pipeline.data.settings import Settings, first_line
 from pipeline.data.tables import Table, from_tables, max_bytes
 from pipeline.errors import UserError
+from pipeline.paths import write_whole
 
 _DESCRIPTION_BYTES = 4 << 20
 
 
 def load(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     """``dataset.path`` names an ARFF file; else ``dataset.id`` is the name or number of a dataset of OpenML."""
-    path = user_path(settings)
-    if path is not None:
-        test_path = user_path(settings, "test_path")
-        test = None if test_path is None else read_arff(test_path, settings, "test_path")
-        return from_tables(settings, read_arff(path, settings, "path"), test, [p for p in (path, test_path) if p])
+    if settings.get("path"):
+        return load_file(settings, read_arff, "FILE.arff")
     if settings.get("id") is None:
         raise UserError("dataset.id: name a dataset of OpenML, such as credit-g or 31, or set dataset.path=FILE.arff")
     file, description = _obtain(str(settings["id"]), settings, data_dir, progress)
@@ -55,7 +53,7 @@ def _obtain(name: str, settings: Settings, data_dir: Path, progress: Progress) -
                 str(description["url"]), f"md5:{description['md5_checksum']}", int(max_bytes(settings)), lambda *_: None
             )
             file = _fetched(archive, name, home, "data.arff", progress)
-            write_text(known, json.dumps(description))
+            write_whole(known, json.dumps(description))
     return file, description
 
 
@@ -104,8 +102,6 @@ def read_arff(path: Path, settings: Settings, key: str) -> Table:
     import pandas as pd
     from scipy.io import arff
 
-    if not path.is_file():
-        raise UserError(f"dataset.{key}: {path} is not a file")
     with readable(path, key, "a dense ARFF file of numbers and classes"), open_plain(path) as stream:
         text = b"".join(bounded_lines(stream, max_bytes(settings))).decode("utf-8", errors="replace")
         try:

@@ -26,10 +26,7 @@ def dataset_names() -> list[str]:
 def read_settings(name: str, changes: Sequence[str] | Settings = ()) -> dict[str, Any]:
     """Settings of the dataset `name`, changed by ``key=value`` strings or by a mapping.
 
-    Raises
-    ------
-    UserError
-        For an unknown dataset or key (with the nearest known one), and for a value that cannot be read.
+    A UserError names an unknown dataset or key (with the nearest known one), and a value that cannot be read.
     """
     path = conf_dir() / "dataset" / f"{name}.yaml"
     if not path.is_file():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from models.scaler import Scaler
-from pipeline.data.dataset import Dataset, build_dataset, is_sparse
+from pipeline.data.dataset import Dataset, is_sparse
 from pipeline.data.rows import class_labels, plain_name, split_seed, stratified_split, subsample
 from pipeline.data.settings import Settings, known_names
 from pipeline.errors import UserError
@@ -136,7 +136,8 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
         notes.append(f"an attacker's values lie in [{box[0]:.4g}, {box[1]:.4g}]{', in scaled units' if scaler else ''}")
     elif np.ndim(box[0]) > 0:
         notes.append("an attacker's values lie in a range of each feature (dataset.box)")
-    return build_dataset(
+    mutable = _directions(settings, "mutable", feature_names, X_train.shape[1])
+    return Dataset(
         name=settings["name"],
         X_train=X_train,
         y_train=y_train,
@@ -148,13 +149,13 @@ def from_tables(settings: Settings, train: Table, test: Table | None, files: Seq
         train_ids=train_ids,
         test_ids=test_ids,
         source=" and ".join(f"file {path}" for path in files),
-        notes=notes,
-        files=files,
+        notes=tuple(notes),
+        files=tuple(files),
         box=box,
         feature_names=feature_names,
         scaler=scaler,
-        mutable=_mutable(settings, feature_names, X_train.shape[1]),
-        monotone=_monotone(settings, feature_names, X_train.shape[1]),
+        mutable=None if mutable is None else mutable != 0,
+        monotone=_directions(settings, "monotone", feature_names, X_train.shape[1]),
     )
 
 
@@ -208,32 +209,17 @@ def feature_number(name: str, names: Sequence[str], n_features: int, key: str) -
     raise UserError(f"dataset.{key}: there is no feature {name!r}{known}")
 
 
-def _list_of(settings: Settings, key: str) -> list[str] | None:
-    value = settings.get(key)
-    if value is None:
-        return None
-    if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence) or not value:
-        raise UserError(f"dataset.{key}: {value!r} is not a list of features; write dataset.{key}=[name,name]")
-    return [plain_name(item) for item in value]
-
-
-def _mutable(settings: Settings, names: Sequence[str], n_features: int) -> np.ndarray | None:
-    listed = _list_of(settings, "mutable")
+def _directions(settings: Settings, key: str, names: Sequence[str], n_features: int) -> np.ndarray | None:
+    """The features that ``dataset.mutable`` or ``dataset.monotone`` lists, (d,) int8: 1, -1 for ``-name``, else 0."""
+    listed = settings.get(key)
     if listed is None:
         return None
-    mask = np.zeros(n_features, dtype=bool)
-    mask[[feature_number(name, names, n_features, "mutable") for name in listed]] = True
-    return mask
-
-
-def _monotone(settings: Settings, names: Sequence[str], n_features: int) -> np.ndarray | None:
-    listed = _list_of(settings, "monotone")
-    if listed is None:
-        return None
+    if isinstance(listed, (str, Mapping)) or not isinstance(listed, Sequence) or not listed:
+        raise UserError(f"dataset.{key}: {listed!r} is not a list of features; write dataset.{key}=[name,name]")
     directions = np.zeros(n_features, dtype=np.int8)
-    for name in listed:
-        plain = name if name in names else name.lstrip("+-")
-        directions[feature_number(plain, names, n_features, "monotone")] = -1 if name[0] == "-" and plain != name else 1
+    for name in map(plain_name, listed):
+        plain = name if name in names or key == "mutable" else name.lstrip("+-")
+        directions[feature_number(plain, names, n_features, key)] = -1 if name[0] == "-" and plain != name else 1
     return directions
 
 

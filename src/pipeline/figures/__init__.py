@@ -1,7 +1,7 @@
 """Figures of runs, sweeps and reports.
 
-``lines``, ``bracket``, ``heat_map``, ``gallery`` and ``bars`` each draw one kind of figure from plain data;
-``of_runs``, ``of_sweeps`` and ``of_reports`` say what is drawn of what. To add a figure, write one function and mark it
+``charts`` and ``gallery`` draw the kinds of figures from plain data; ``of_runs``, ``of_sweeps`` and ``of_reports`` say
+what is drawn of what. To add a figure, write one function and mark it
 ``@run_figure``, ``@sweep_figure`` or ``@report_figure``, in a file of this folder or in any module that the setting
 ``figures`` names.
 """

@@ -75,12 +75,8 @@ def gallery(rows: Mapping[str, Sequence[Tile]], shape: tuple[int, ...], above: S
 class FeatureChanges:
     """What an attack did to some rows that are no images: of each the features it changed most, largest first.
 
-    Attributes
-    ----------
-    titles : one for each of the m rows
-    names : (m, k) names of the features
-    before, after : (m, k) values as the model sees them
-    raw_before, raw_after : (m, k) the same values in the units of the file
+    All but the ``titles`` (m,) are (m, k): names of the features, their values as the model sees them, and the same in
+    the units of the file.
     """
 
     titles: np.ndarray
@@ -102,13 +98,9 @@ class FeatureChanges:
         )
         return cls(np.array(titles, dtype=str), np.array([str(name) for name in names])[order], *values)
 
-    def arrays(self) -> dict[str, Any]:
-        """As an ``.npz`` keeps it."""
-        return vars(self)
-
     def some(self, count: int) -> FeatureChanges:
         """The first rows."""
-        return FeatureChanges(**{name: values[:count] for name, values in self.arrays().items()})
+        return FeatureChanges(**{name: values[:count] for name, values in vars(self).items()})
 
 
 def feature_changes(changes: FeatureChanges) -> Figure:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.figures.bracket import Known, at_least, bracket
+from pipeline.figures.charts import Grid, Known, Line, Panel, at_least, bracket, heat_map, lines
 from pipeline.figures.gallery import FeatureChanges, Tile, feature_changes, picture_shape
 from pipeline.figures.gallery import gallery as draw_gallery
-from pipeline.figures.heat_map import Grid, heat_map
-from pipeline.figures.lines import Line, Panel, lines
 from pipeline.figures.registry import dataset_figure, report_figure
 from pipeline.figures.style import COLOURS, CYCLE, GREY, Drawing, legend_beside, panels_of, tidy
 from pipeline.labels import attack_name
@@ -223,12 +221,7 @@ def _single(title: str, caption: str, drawn: list[Line], xlabel: str) -> Drawing
 
 def _pgd_cells(row: Row) -> list[Cell]:
     """PGD in the L∞ ball with the paper's kind of step, whatever its length and radius."""
-    usual = {"norm": "linf", "step_size": "None", "random_start": "False", "restarts": "1"}
-    return [
-        cell
-        for cell in row.cells
-        if cell.setting.attack == "pgd" and all(cell.setting.get(k, v) == v for k, v in usual.items())
-    ]
+    return [cell for cell in row.cells if cell.setting.attack == "pgd" and cell.setting.steps_like_the_papers]
 
 
 def _mean_curve(row: Row, cell: Cell | None, name: str, reader: Reader) -> list[Line]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.bracket import Known, at_least, bracket
+from pipeline.figures.charts import Grid, Known, Line, Panel, at_least, bracket, heat_map, lines
 from pipeline.figures.gallery import FeatureChanges, Tile, feature_changes, picture_shape
 from pipeline.figures.gallery import gallery as draw_gallery
-from pipeline.figures.heat_map import Grid, heat_map
-from pipeline.figures.lines import Line, Panel, lines
 from pipeline.figures.registry import run_figure
 from pipeline.figures.style import BROKEN, Drawing, panels_of
 from pipeline.identity import run_name
@@ -23,6 +19,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from pipeline.stages.experiment import Results
+    from pipeline.stages.tune import Tuned
 
 _IMAGES, _ROWS = 8, 6
 
@@ -61,8 +58,7 @@ def tuning_front(cfg: DictConfig, results: Results) -> Drawing | None:
     tuned = results.tuned
     if len(tuned.table.get("C", ())) < 2 or not tuned.front or tuned.best_row is None:
         return None
-    panel = Front.of_table(tuned.table, tuned.front, tuned.best_row, tuned.metric, tuned.threat)
-    return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(front, panel))
+    return Drawing(f"{run_name(cfg)}: {cfg.tune.folds}-fold grid", partial(front, tuned))
 
 
 def changes_of(results: Results) -> FeatureChanges | None:
@@ -110,7 +106,7 @@ def gallery(cfg: DictConfig, results: Results) -> Drawing | None:
     if not chosen.size:
         return None
     clean, adversarial = _before_and_after(results, chosen)
-    scores = [f"score {c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
+    scores = [f"{c:+.2f} → {s:+.2f}" for c, s in zip(result.clean_scores[chosen], result.scores[chosen])]
     low, high = data.box
     clean, adversarial = ((images - low) / np.subtract(high, low) for images in (clean, adversarial))
     difference = adversarial - clean
@@ -121,8 +117,7 @@ def gallery(cfg: DictConfig, results: Results) -> Drawing | None:
         "adversarial": [Tile(image, broken=bool(b)) for image, b in zip(adversarial, result.success[chosen])],
         "difference": [Tile(image, f"max {s:.3f}", signed=True) for image, s in zip(relative, scale[:, 0])],
     }
-    above = [score.replace("score ", "") for score in scores]
-    return Drawing(f"{run_name(cfg)} (scores above)", partial(draw_gallery, rows, shape, above))
+    return Drawing(f"{run_name(cfg)} (scores above)", partial(draw_gallery, rows, shape, scores))
 
 
 @run_figure
@@ -139,41 +134,21 @@ def known(cfg: DictConfig, results: Results) -> Drawing | None:
     return Drawing(f"{run_name(cfg)}: what is known", partial(bracket, [panel]))
 
 
-@dataclass(frozen=True)
-class Front:
-    """Settings by accuracy and metric, in percent; ``measured`` marks those whose metric is no estimate."""
-
-    metric: str
-    accuracy: np.ndarray
-    robust: np.ndarray
-    measured: np.ndarray
-    front: list[int]
-    chosen: int
-
-    @classmethod
-    def of_table(
-        cls, table: Mapping[str, Sequence[Any]], front: list[int], chosen: int, metric: str, threat: str
-    ) -> Front:
-        """From the columns of ``cv_results``."""
-        accuracy, robust = (100 * np.asarray(table[f"mean_{name}"], dtype=float) for name in ("accuracy", metric))
-        measured = np.asarray(table.get("attacked", [True] * len(accuracy)), dtype=bool)
-        return cls(f"{metric.replace('_', ' ')} within {threat}", accuracy, robust, measured, front, chosen)
-
-
-def front(panel: Front) -> Figure:
-    """One point per setting; the front as a line, the chosen setting circled."""
+def front(tuned: Tuned) -> Figure:
+    """Every setting by accuracy and metric; the front as a line, the chosen setting circled."""
+    accuracy, robust = (100 * np.asarray(tuned.table[f"mean_{name}"], float) for name in ("accuracy", tuned.metric))
+    measured = np.asarray(tuned.table.get("attacked", [True] * len(accuracy)), dtype=bool)
     figure, (axes,) = panels_of(1, size=(5.2, 3.8), legend=False)
-    kinds = {"to first order": ~panel.measured, "measured": panel.measured}
-    for (label, rows), alpha in zip(kinds.items(), (0.3, 0.9)):
+    for label, rows, alpha in (("to first order", ~measured, 0.3), ("measured", measured, 0.9)):
         if rows.any():
-            axes.scatter(panel.accuracy[rows], panel.robust[rows], s=14, alpha=alpha, label=label, linewidths=0)
-    axes.plot(panel.accuracy[panel.front], panel.robust[panel.front], linewidth=1.2, label="front")
-    at = panel.accuracy[panel.chosen], panel.robust[panel.chosen]
+            axes.scatter(accuracy[rows], robust[rows], s=14, alpha=alpha, label=label, linewidths=0)
+    axes.plot(accuracy[tuned.front], robust[tuned.front], linewidth=1.2, label="front")
+    at = accuracy[tuned.best_row], robust[tuned.best_row]
     axes.scatter(*at, s=110, facecolors="none", edgecolors=BROKEN, linewidths=1.6, label="chosen")
     # Settings that learned nothing would squeeze the others into a corner.
-    low = max(panel.accuracy.min(), panel.accuracy[panel.front].min() - 15.0)
-    axes.set_xlim(low - 1.0, min(100.5, panel.accuracy.max() + 1.0))
+    low = max(accuracy.min(), accuracy[tuned.front].min() - 15.0)
+    axes.set_xlim(low - 1.0, min(100.5, accuracy.max() + 1.0))
     axes.set_xlabel("held-out accuracy [%]")
-    axes.set_ylabel(f"held-out {panel.metric} [%]")
+    axes.set_ylabel(f"held-out {tuned.metric.replace('_', ' ')} within {tuned.threat} [%]")
     axes.legend(loc="best", fontsize="small")
     return figure

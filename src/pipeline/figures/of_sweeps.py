@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.figures.lines import Line, Panel, Points, lines
+from pipeline.figures.charts import Line, Panel, Points, bars, lines
 from pipeline.figures.registry import sweep_figure
-from pipeline.figures.style import COLOURS, CYCLE, Drawing, legend_beside, panels_of, tidy
+from pipeline.figures.style import COLOURS, Drawing, legend_beside, panels_of, tidy
+from pipeline.job import Outcome
 from pipeline.labels import attack_name, model_name
+from pipeline.tables import bracket_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,18 +23,17 @@ if TYPE_CHECKING:
 _PAPER_EPSILON = 8 / 255
 
 
-@dataclass(frozen=True)
-class Job:
-    """A finished job: its labels, its row and column in the table, settings, metrics, curves and bracket."""
+@dataclass
+class Job(Outcome):
+    """How a job ended, and its place in the table: a row (a model) and a column (an attack in its threat), in words."""
 
-    labels: Mapping[str, Any]
-    row: str
-    column: str
-    bounded: bool
-    settings: Mapping[str, str]
-    metrics: Mapping[str, float]
-    curves: Mapping[str, Points]
-    bracket: tuple[float | None, float]
+    row: str = ""
+    column: str = ""
+
+    @property
+    def bracket(self) -> tuple[float | None, float]:
+        """Certified and attacked accuracy in the threat of the column."""
+        return bracket_of(self.metrics, self.bounded)
 
     @property
     def model(self) -> str:
@@ -146,27 +147,6 @@ def accuracy(dataset: str, jobs: list[Job]) -> Drawing | None:
     return Drawing(f"{dataset}: accuracy under attack", partial(bars, rows)) if rows else None
 
 
-def bars(rows: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
-    """One group per model, one bar per attack: certified in full colour, up to attacked pale, in percent."""
-    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
-    figure, (axes,) = panels_of(1, size=(max(3.6, 0.9 + 0.3 * len(rows) * (len(columns) + 1)), 3.0))
-    width = 0.8 / max(1, len(columns))
-    for number, column in enumerate(columns):
-        colour = CYCLE[number % len(CYCLE)]
-        x = np.array([place for place, cells in enumerate(rows.values()) if column in cells])
-        x = x + (number - (len(columns) - 1) / 2) * width
-        low, high = np.array([cells[column] for cells in rows.values() if column in cells]).T
-        axes.bar(x, low, 0.92 * width, color=colour, label=column)
-        axes.bar(x, high - low, 0.92 * width, bottom=low, color=colour, alpha=0.3)
-    axes.bar([0], [0], color="gray", alpha=0.3, label="pale: undecided")
-    axes.set(ylabel="accuracy [%]", ylim=(0, 100))
-    axes.set_xticks(range(len(rows)), [name.replace(" ", "\n", 1) for name in rows], fontsize=8)
-    tidy(axes)
-    axes.grid(False, axis="x")
-    legend_beside(figure)
-    return figure
-
-
 # -- squared error over iterations on logarithmic axes, and the slopes fitted to it ------------------------------------
 _OWN, _OTHER = "squared_error", "squared_error_step_"
 # Per step: the iterations t, and per seed the squared errors there.
@@ -177,9 +157,7 @@ Ladder = dict[float, tuple[np.ndarray, np.ndarray]]
 def convergence(dataset: str, jobs: list[Job]) -> Drawing | None:
     """Squared error against the optimum over t, log-log, one panel per step rule, beside the theorem's slope -1."""
     ladders = ladders_of(jobs)
-    if not ladders:
-        return None
-    return Drawing(f"{dataset}: distance to the optimum", partial(_draw_ladders, ladders))
+    return Drawing(f"{dataset}: distance to the optimum", partial(_draw_ladders, ladders)) if ladders else None
 
 
 def ladders_of(jobs: list[Job]) -> dict[str, Ladder]:
@@ -248,13 +226,8 @@ def _draw_ladders(ladders: dict[str, Ladder]) -> Figure:
         t, best, _, name = best_curve(ladder)
         inside = t >= _start(t)
         slope, level = fitted_slope(t, best, _start(t))
-        axes.plot(
-            t[inside],
-            np.exp(level) * t[inside] ** slope,
-            "k--",
-            linewidth=1.5,
-            label=f"{rule}, {name}: slope {slope:.2f}",
-        )
+        fitted, label = np.exp(level) * t[inside] ** slope, f"{rule}, {name}: slope {slope:.2f}"
+        axes.plot(t[inside], fitted, "k--", linewidth=1.5, label=label)
         guide = best[inside][0] * t[inside][0] / t[inside]
         axes.plot(t[inside], guide, color="0.5", linestyle=":", linewidth=1.5, label="theorem: slope -1")
         axes.set(xscale="log", yscale="log", xlabel="iteration t", title=f"{rule} step")

@@ -32,18 +32,10 @@ class FigureKind:
     def draw(
         self, folder: Path, *data: Any, which: str = "auto", name: str = "{}", everywhere: bool = False
     ) -> list[SavedFigure]:
-        """Draw all figures of ``data``; one that fails is noted and never costs the numbers.
+        """Draw all figures of ``data``, which the functions take; one that fails is noted and never costs the numbers.
 
-        Parameters
-        ----------
-        folder : Path
-        data : what the functions of this kind take
-        which : str
-            ``auto``, ``off``, or the name of a module with further figures.
-        name : str
-            Pattern of the files' names; ``{}`` is the function's.
-        everywhere : bool
-            Also for dark pages and as SVG.
+        ``which`` is ``auto``, ``off`` or a module with further figures; ``name`` the pattern of the files' names, with
+        ``{}`` for the function's; ``everywhere``: also for dark pages and as SVG.
         """
         if which == "off":
             return []

@@ -22,19 +22,7 @@ from pipeline.cores import available_cores
 from pipeline.figures import dataset_figure, report_figure
 from pipeline.figures.style import DPI, SavedFigure
 from pipeline.labels import dataset_name
-from pipeline.report.claims import (
-    EQUAL,
-    FAILS,
-    HOLDS,
-    MISSING,
-    NOISE,
-    ONE_SEED,
-    PARTLY,
-    TEST,
-    Claim,
-    claims_of,
-    claims_table,
-)
+from pipeline.report.claims import BADGES, TEST, Claim, claims_of, claims_table
 from pipeline.report.content import Section, failed_check_lines, sections_of
 from pipeline.report.paper import CITATION, SOURCE_ERRORS
 from pipeline.report.tables import (
@@ -234,14 +222,10 @@ def publish(report: Report, store: TrackingStore) -> str:
         "mlflow.source.name": "pipeline.report",
     }
     run_id = tracking_runs.start(store, f"report · {report.name}", tags)
-    try:
+    with tracking_runs.filled(store, run_id):
         store.client.log_metric(run_id, "runs_reported", len(report.runs))
         store.client.log_metric(run_id, "checks_failed", len(report.failed_checks))
         store.client.log_artifacts(run_id, str(report.folder))
-    except BaseException as error:
-        tracking_runs.end(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
-        raise
-    store.client.set_terminated(run_id, "FINISHED")
     return run_id
 
 
@@ -256,7 +240,6 @@ def _processor() -> str:
 
 # Of the browser: a figure of 6 inches is 528 wide.
 _PIXELS_PER_INCH = 88
-_BADGES = {HOLDS: "good", FAILS: "bad", NOISE: "open", PARTLY: "open", EQUAL: "none", ONE_SEED: "none", MISSING: "none"}
 
 
 def page(report: Report) -> str:
@@ -330,6 +313,6 @@ def _environment() -> Any:
     )
     environment.filters["data_uri"] = data_uri
     environment.filters["shown_width"] = shown_width
-    environment.filters["badge"] = lambda claim: _BADGES.get(claim.verdict, "none")
+    environment.filters["badge"] = lambda claim: BADGES.get(claim.verdict, "none")
     environment.filters["sentence"] = sentence
     return environment

@@ -22,6 +22,7 @@ from pipeline.tables import Entry, Table, name, seeds_text
 
 HOLDS, FAILS, NOISE, PARTLY, EQUAL = "holds", "does not hold", "within noise", "holds in part", "no difference"
 ONE_SEED, MISSING = "one seed: no verdict", "not measured"
+BADGES = {HOLDS: "good", FAILS: "bad", NOISE: "open", PARTLY: "open"}  # the others decide nothing
 LEVEL = 0.05
 # Of the paper's attacks, those that it states no budget for.
 _WITHOUT_BUDGET = ("cw", "zoo")
@@ -156,16 +157,15 @@ def claims_table(claims: list[Claim]) -> Table:
 
 def compare(label: str, differences: Sequence[float], **more: Any) -> Comparison:
     """Paired differences, one per seed: their mean, its 95 % t-interval and two-sided p-value."""
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp
 
     n = len(differences)
-    mean, spread = float(np.mean(differences)) if n else math.nan, float(np.std(differences, ddof=1)) if n > 1 else 0.0
-    if spread < 1e-9:
+    mean = float(np.mean(differences)) if n else math.nan
+    if n < 2 or np.std(differences, ddof=1) < 1e-9:
         return Comparison(label, untested(n, mean), mean, n=n, **more)
-    error = spread / math.sqrt(n)
-    half = float(t.ppf(1 - LEVEL / 2, n - 1)) * error
-    p = float(2 * t.sf(abs(mean) / error, n - 1))
-    return Comparison(label, NOISE, mean, mean - half, mean + half, n, p, **more)
+    test = ttest_1samp(differences, 0.0)
+    low, high = test.confidence_interval(1 - LEVEL)
+    return Comparison(label, NOISE, mean, float(low), float(high), n, float(test.pvalue), **more)
 
 
 def untested(n: int, mean: float) -> str:

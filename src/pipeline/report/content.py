@@ -145,16 +145,13 @@ class Section:
                     found[setting.label.split(",")[0] if setting.bounded else setting.label] = cells
             return found
         settings = dict.fromkeys(c.setting for row in self.rows for c in row.cells if c.setting.attack != "none")
-        labels = [setting.label for setting in settings]
-        for setting, label in zip(settings, labels):
+        for setting in settings:
+            label = setting.label
             alike = [other for other in settings if other.label == label]
             if len(alike) > 1:
                 differing = [i for i in setting.items if any(i not in other.items for other in alike)]
                 label += "".join(f", {key}={value}" for key, value in differing) or f", {setting.n_attacked} points"
-            for row in self.rows:
-                for cell in row.cells:
-                    if cell.setting == setting:
-                        found[label][row] = cell
+            found[label] |= {row: cell for row in self.rows for cell in row.cells if cell.setting == setting}
         return found
 
     @property

@@ -79,9 +79,8 @@ def _stored_section(part: SectionReport, folder: Path) -> dict[str, Any]:
             cells.append(_stored_cell(row, cell.setting.attack, label, certified, Stat.of(high), cell, paper))
     seconds = []
     for row in section.shown_rows:
-        taken = {
-            kind: _mean(row.shared(f"{stage}_seconds")) for kind, stage in (("grid", "tune"), ("training", "train"))
-        }
+        means = [Stat.of(row.shared(f"{stage}_seconds").values()) for stage in ("tune", "train")]
+        taken = {kind: round(mean.mean, 2) if mean else None for kind, mean in zip(("grid", "training"), means)}
         minutes = sorted(p.minutes for attack in PAPER_COLUMNS if (p := row.published(section.dataset, attack)))
         seconds.append({"row": row.label} | taken | {"paper_minutes": [minutes[0], minutes[-1]] if minutes else []})
     return {
@@ -116,11 +115,6 @@ def _pair(stat: Stat | None) -> Pair:
     return (round(100 * stat.mean, 2), round(100 * stat.std, 2) if stat.n > 1 else None) if stat else None
 
 
-def _mean(values: dict[int, float]) -> float | None:
-    stat = Stat.of(values.values())
-    return round(stat.mean, 2) if stat else None
-
-
 def _without_nan(comparison: Comparison) -> dict[str, Any]:
     fields = dataclasses.asdict(comparison)
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fields.items() if k != "verdict"}
@@ -133,15 +127,12 @@ def _copied(figure: SavedFigure, folder: Path) -> dict[str, str]:
 
 def claims_in(section: dict[str, Any]) -> list[Claim]:
     """The stored claims, judged anew."""
-    return [
-        Claim(c["id"], c["text"], tuple(_comparison(k) for k in c["comparisons"]), c["remark"])
-        for c in section["claims"]
-    ]
 
+    def comparison(fields: dict[str, Any]) -> Comparison:
+        known = {k: v for k, v in fields.items() if v is not None}
+        return Comparison(verdict=untested(known["n"], known.get("mean", math.nan)), **known)
 
-def _comparison(fields: dict[str, Any]) -> Comparison:
-    known = {k: v for k, v in fields.items() if v is not None}
-    return Comparison(verdict=untested(known["n"], known.get("mean", math.nan)), **known)
+    return [Claim(c["id"], c["text"], tuple(map(comparison, c["comparisons"])), c["remark"]) for c in section["claims"]]
 
 
 def render(target: Path) -> Path:
@@ -172,14 +163,8 @@ def render(target: Path) -> Path:
 
 def _dataset_page(dataset: str, results: dict[str, Any], target: Path) -> list[str]:
     sections = [section for section in results["sections"] if section["dataset"] == dataset]
-    lines = [
-        f"# {dataset_name(dataset)}",
-        "",
-        _comment(target),
-        "",
-        f"[Results](../{target.name}) · how to read them, what was found",
-        "",
-    ]
+    back = f"[Results](../{target.name}) · how to read them, what was found"
+    lines = [f"# {dataset_name(dataset)}", "", _comment(target), "", back, ""]
     lines += [f"- [{sentence(s['label'])}](#{_anchor(s['label'])})" for s in sections]
     tuning = results["tuning"].get(dataset, [])
     lines += ["- [What certified tuning adds](#what-certified-tuning-adds)"] if tuning else []
@@ -236,10 +221,8 @@ def _accuracies(title: str, cells: list[dict[str, Any]]) -> Table:
 
 
 def _bracket(cell: dict[str, Any] | None) -> Entry:
-    if cell is None or cell["accuracy"] is None:
-        return Entry()
-    high = _number(cell["accuracy"])
-    return Entry(f"[{_number(cell['certified'])}, {high}]" if cell["certified"] else high)
+    high = _number(cell["accuracy"] if cell else None)
+    return Entry(f"[{_number(cell['certified'])}, {high}]" if cell and cell["certified"] else high)
 
 
 def tuning_tables(points: list[dict[str, Any]]) -> list[Table]:
@@ -248,11 +231,9 @@ def tuning_tables(points: list[dict[str, Any]]) -> list[Table]:
     tables = []
     for radius in sorted({p["radius"] for p in points}):
         for model in sorted({p["model"] for p in points}):
+            columns = ["ε (L2)", *["clean", "[certified, PGD]"] * len(tunings)]
             groups = [("", 1)] + [(tuning, 2) for tuning in tunings]
-            table = Table(
-                f"In an L2 ball of {radius:g}: {model} [%]", ["ε (L2)", *["clean", "[certified, PGD]"] * len(tunings)]
-            )
-            table.groups = groups
+            table = Table(f"In an L2 ball of {radius:g}: {model} [%]", columns, groups=groups)
             own = [p for p in points if (p["radius"], p["model"]) == (radius, model)]
             for epsilon in sorted({p["epsilon"] for p in own}):
                 entries = [name(f"{epsilon:.4g}")]
@@ -300,6 +281,5 @@ def _anchor(heading: str) -> str:
 
 
 def _comment(target: Path) -> str:
-    return (
-        f"<!-- Written by `python -m pipeline.report docs={target.parent.name}/{target.name}`; reading: {READING}. -->"
-    )
+    command = f"python -m pipeline.report docs={target.parent.name}/{target.name}"
+    return f"<!-- Written by `{command}`; reading: {READING}. -->"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.figures.bracket import certified_at
+from pipeline.figures.charts import certified_at
 from pipeline.labels import attack_name, model_name
 from pipeline.report.content import PAPER_COLUMNS, Cell, Row, Section
 from pipeline.report.tracked import Reader, TrackedRun
@@ -95,14 +95,19 @@ def distortion_table(section: Section, reader: Reader) -> Table | None:
     table.groups = [("", 2), ("L2 distortion of broken points", 3), ("", len(columns) - 5)]
     for row in section.shown_rows:
         for cell in (cells[row] for cells in section.columns().values() if row in cells):
-            paper = row.published(section.dataset, cell.setting.attack)
-            found = None if cell.setting.bounded else distortions_of(cell, paper.mean if paper else None, reader)
-            if found is None:
+            seeds = [] if cell.setting.bounded else cell.runs.values()
+            distances = np.concatenate([np.zeros(0), *(_distances(run, reader) for run in seeds)])
+            if not distances.size:
                 continue
-            numbers = [f"{v:.2f}" for v in (found.q10, found.median, found.q90)]
-            numbers += [f"{100 * found.success_rate:.1f}", f"{found.queries:,.0f}".replace(",", " ")]
+            moved = distances[(distances > 0) & np.isfinite(distances)]
+            numbers = [f"{v:.2f}" for v in (np.quantile(moved, [0.1, 0.5, 0.9]) if moved.size else np.zeros(3))]
+            success, queries = (cell.stat(metric) for metric in ("attack_success_rate", "queries_mean"))
+            numbers.append(f"{100 * success.mean:.1f}" if success else DASH)
+            numbers.append(f"{queries.mean:,.0f}".replace(",", " ") if queries else DASH)
             if section.in_paper:
-                numbers.append(DASH if found.matching_budget is None else f"{found.matching_budget:.2f}")
+                paper = row.published(section.dataset, cell.setting.attack)
+                budget = _budget(distances, paper.mean if paper else None)
+                numbers.append(DASH if budget is None else f"{budget:.2f}")
             first = name(attack_name(cell.setting.attack), below=_basis(cell), failed=_failed(cell))
             table.rows.append([name(row.label), first, *(Entry(n) for n in numbers)])
     if section.in_paper:
@@ -164,50 +169,17 @@ def _failed(cell: Cell) -> tuple[str, ...]:
     return tuple(f"check {check} failed ({where(seeds)})" for check, seeds in cell.failed_checks.items())
 
 
-@dataclass(frozen=True)
-class Distortions:
-    """L2 distortions of the examples that an attack broke, over all seeds of a cell.
-
-    ``matching_budget`` is the L2 cap at which our accuracy equals the paper's: the smallest radius whose accuracy is
-    no longer above it, None when the paper has no such cell or clean accuracy is already below.
-    """
-
-    q10: float
-    median: float
-    q90: float
-    success_rate: float
-    queries: float
-    matching_budget: float | None
-
-
-def breaking_distances(run: TrackedRun, reader: Reader) -> np.ndarray | None:
+def _distances(run: TrackedRun, reader: Reader) -> np.ndarray:
     """Per example the L2 distortion that changed its label: 0 if it was wrong before, infinity if it stood."""
     arrays = reader.arrays(run, "adversarial/examples.npz", ("success", "distortion_l2"))
-    if arrays is None:
-        return None
-    return np.where(arrays["success"], arrays["distortion_l2"], np.inf)
-
-
-def distortions_of(cell: Cell, published_mean: float | None, reader: Reader) -> Distortions | None:
-    """Quantiles over the broken examples of all seeds, None without the runs' files."""
-    found = [d for run in cell.runs.values() if (d := breaking_distances(run, reader)) is not None]
-    if not found:
-        return None
-    distances = np.concatenate(found)
-    moved = distances[(distances > 0) & np.isfinite(distances)]
-    quantiles = np.quantile(moved, [0.1, 0.5, 0.9]) if moved.size else np.zeros(3)
-    success, queries = cell.stat("attack_success_rate"), Stat.of(cell.values("queries_mean").values())
-    return Distortions(
-        q10=float(quantiles[0]),
-        median=float(quantiles[1]),
-        q90=float(quantiles[2]),
-        success_rate=success.mean if success else float("nan"),
-        queries=queries.mean if queries else float("nan"),
-        matching_budget=_budget(distances, published_mean),
-    )
+    return np.zeros(0) if arrays is None else np.where(arrays["success"], arrays["distortion_l2"], np.inf)
 
 
 def _budget(distances: np.ndarray, percent: float | None) -> float | None:
+    """The L2 cap at which our accuracy equals the paper's: the smallest radius whose accuracy is no longer above it.
+
+    None when the paper has no such cell or clean accuracy is already below.
+    """
     if percent is None or 100 * np.mean(distances > 0) < percent:
         return None
     # accuracy(r) = share of distances above r, so r is the quantile at 1 - accuracy.
@@ -226,8 +198,7 @@ class BracketPoint:
     clean: Stat
     certified: Stat | None
     attacked: Stat
-    basis: str
-    failed: tuple[str, ...]
+    cell: Cell
 
 
 def certified_points(sections: list[Section], reader: Reader) -> list[BracketPoint]:
@@ -242,19 +213,9 @@ def certified_points(sections: list[Section], reader: Reader) -> list[BracketPoi
                 clean, attacked = cell.stat("clean_accuracy"), cell.stat("robust_accuracy")
                 if clean is None or attacked is None:
                     continue
-                points.append(
-                    BracketPoint(
-                        f"{model_name(row.key.model)}, {section.label.rsplit(' · ', 1)[0]}",
-                        tune_label(cell.first.params),
-                        row.key.epsilon,
-                        radius,
-                        clean,
-                        _certified_at(cell, radius, reader),
-                        attacked,
-                        f"{cell.setting.n_attacked} points · {seeds_text(len(cell.runs))}",
-                        tuple(f"check {check} failed" for check in cell.failed_checks),
-                    )
-                )
+                model = f"{model_name(row.key.model)}, {section.label.rsplit(' · ', 1)[0]}"
+                tuning, certified = tune_label(cell.first.params), _certified_at(cell, radius, reader)
+                points.append(BracketPoint(model, tuning, row.key.epsilon, radius, clean, certified, attacked, cell))
     return points
 
 
@@ -277,7 +238,8 @@ def certified_table(points: list[BracketPoint]) -> Table | None:
                 entries += [Entry()] * 3
                 continue
             certified = Entry(p.certified.percent() if p.certified else DASH)
-            entries += [Entry(p.clean.percent(), p.basis), Entry(p.attacked.percent(), failed=p.failed), certified]
+            attacked = Entry(p.attacked.percent(), failed=_failed(p.cell))
+            entries += [Entry(p.clean.percent(), _basis(p.cell)), attacked, certified]
         table.rows.append(entries)
     table.notes.append(
         "True robust accuracy at the L2 radius r lies between the certified accuracy (proved) and the accuracy under "

@@ -107,17 +107,16 @@ class AttackSetting:
         """Whether FGSM or PGD has the paper's budget (L∞ 8/255, 10 steps of ε/4); other attacks: always."""
         if self.attack not in ("fgsm", "pgd"):
             return self.attack in ATTACKS
-        epsilon = self.number("epsilon")
-        step = self.number("step_size")
-        return (
-            epsilon is not None
-            and abs(epsilon - PAPER_EPSILON) < 1e-9
-            and self.get("norm", "linf") == "linf"
-            and self.get("steps", "10") == "10"
-            and (step is None or abs(step - PAPER_EPSILON / 4) < 1e-9)
-            and self.get("random_start", "False") == "False"
-            and self.get("restarts", "1") == "1"
-        )
+        close = abs((self.number("epsilon") or 0.0) - PAPER_EPSILON) < 1e-9
+        return close and self.get("steps", "10") == "10" and self.steps_like_the_papers
+
+    @property
+    def steps_like_the_papers(self) -> bool:
+        """Whether it moves in the L∞ ball by steps of ε/4 from the clean point, of any number and radius."""
+        usual = {"norm": "linf", "random_start": "False", "restarts": "1"}
+        epsilon, step = self.number("epsilon"), self.number("step_size")
+        quarter = step is None or (epsilon is not None and abs(step - epsilon / 4) < 1e-9)
+        return quarter and all(self.get(name, value) == value for name, value in usual.items())
 
     @property
     def label(self) -> str:

@@ -11,10 +11,10 @@ from omegaconf import DictConfig
 
 from pipeline.cache import Entry
 from pipeline.cache.entry import pack, unpack
+from pipeline.data.rows import PART, choose_rows
 from pipeline.errors import UserError
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.build import build, build_attack
-from pipeline.stages.chosen import PART, choose_rows
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -34,8 +34,7 @@ class Attacked:
     def to_entry(self, X_test: np.ndarray) -> Entry:
         """As a cache entry, with perturbations in the place of the examples."""
         arrays: dict[str, np.ndarray] = {}
-        fields = {"result": self.result, "rows": self.rows, "clean_wrong": self.clean_wrong, "seconds": self.seconds}
-        values, clean = pack(fields, arrays), X_test[self.rows]
+        values, clean = pack(vars(self), arrays), X_test[self.rows]
         moved = {
             path: delta
             for path, array in arrays.items()
@@ -112,14 +111,16 @@ class Attack(Stage):
         self, data: Dataset, trained: Trained, surrogate: Trained | None = None, observer: Observer | None = None
     ) -> Attacked:
         """Attack, and note which rows were wrong beforehand."""
-        from attacks import Unattackable
+        from attacks import Suite, Transfer, Unattackable
 
         rows = choose_rows(data.y_test, attack_limit(self.cfg))
         X, y = np.ascontiguousarray(data.X_test[rows]), data.y_test[rows]
         started = time.perf_counter()
         method = build_attack(self.cfg, data)
+        if surrogate is not None and isinstance(method, Suite):
+            raise UserError("model@surrogate: a suite cannot be transferred; choose one attack")
         if surrogate is not None:
-            method = transfer(method, surrogate.model)
+            method = Transfer(method, surrogate.model)
         try:
             result = method(trained.model, X, y, observer=observer)
         except Unattackable as reason:
@@ -134,12 +135,3 @@ def attack_limit(cfg: DictConfig) -> int | None:
     if costly is None or not getattr(build(cfg.attack), "costly", False):
         return most
     return costly if most is None else min(most, costly)
-
-
-def transfer(method: Any, surrogate: Any) -> Any:
-    """The attack carried out against ``surrogate`` instead of its victim."""
-    from attacks import Suite, Transfer
-
-    if isinstance(method, Suite):
-        raise UserError("model@surrogate: a suite cannot be transferred; choose one attack")
-    return Transfer(method, surrogate)

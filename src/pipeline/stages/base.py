@@ -87,3 +87,20 @@ def plain(node: DictConfig) -> dict[str, Any]:
 def _without(settings: dict[Any, Any]) -> dict[str, Any]:
     kept = {str(key): value for key, value in settings.items() if key != "name" and key not in NO_RESULT}
     return {key: _without(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+# -- what a grid may vary, and where a model keeps it; by the names of tune's settings ---------------------------------
+AXES = ("C", "step", "width_scale", "epsilon", "C_f", "n_features", "learning_rate", "epochs")
+HOMES = ("model", "model.kernel", "model.expansion")
+
+
+def axis_path(cfg: DictConfig, axis: str) -> str | None:
+    """Where the model keeps what an axis of the grid varies, ``model.kernel.width_scale``; None if it has no such."""
+    paths = (f"{home}.{axis}" for home in HOMES)
+    return next((path for path in paths if OmegaConf.select(cfg, path) is not None), None)
+
+
+def tuned_axes(cfg: DictConfig) -> dict[str, str]:
+    """The axes that this run's grid decides, each with its place in the model's settings."""
+    wanted = [axis for axis in AXES if cfg.tune.enabled and cfg.tune[axis] is not None]
+    return {axis: path for axis in wanted if (path := axis_path(cfg, axis)) is not None}

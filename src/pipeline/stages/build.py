@@ -125,10 +125,3 @@ def attack_constraints(cfg: DictConfig, data: Dataset) -> Any:
     if radii is None:
         return constraints
     return Constraints(epsilon=radii) if constraints is None else dataclasses.replace(constraints, epsilon=radii)
-
-
-def with_parameters(model: Any, best: dict[str, Any]) -> Any:
-    """A clone of ``model`` with tuned parameters; a width belongs to the model's kernel."""
-    from models.grid import with_settings
-
-    return with_settings(model, best)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from omegaconf import DictConfig
 
 from pipeline.arguments import arguments_of
-from pipeline.cache import Entry
+from pipeline.cache import Entry, Stored
 from pipeline.checks import Check, ModelContext, check_model
+from pipeline.data.rows import choose_rows
 from pipeline.stages.base import Stage
-from pipeline.stages.chosen import choose_rows
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Certified:
+class Certified(Stored):
     """Which test points the model gets right, certified L2 radii of ``rows``, and the answers to the model's checks."""
 
     correct: np.ndarray
@@ -37,6 +37,7 @@ class Certified:
     rows: np.ndarray
     checks: list[Check] = field(default_factory=list)
     seconds: float = 0.0
+    parts: ClassVar[tuple[type, ...]] = (Check,)
 
     @property
     def checks_seconds(self) -> float:
@@ -45,15 +46,7 @@ class Certified:
 
     def to_entry(self) -> Entry:
         """As a cache entry, without the checks that an exception stopped: they will be asked again."""
-        values = {"checks": [asdict(check) for check in self.checks if not check.stopped], "seconds": self.seconds}
-        return Entry(values, {"correct": self.correct, "radii": self.radii, "rows": self.rows})
-
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Certified:
-        """From a cache entry."""
-        values, arrays = entry.values, entry.arrays
-        checks = [Check(**check) for check in values["checks"]]
-        return cls(arrays["correct"], arrays["radii"], arrays["rows"], checks, values["seconds"])
+        return Stored.to_entry(replace(self, checks=[check for check in self.checks if not check.stopped]))
 
 
 class Certify(Stage):

@@ -57,15 +57,9 @@ def kernel_matrix(kernel: Kernel, A: np.ndarray, B: np.ndarray, gamma: float) ->
 def minimise(
     X: np.ndarray, signs: np.ndarray, kernel: Kernel, *, gamma: float, penalty: float, weight: float
 ) -> Optimum:
-    """Minimise ½‖f‖² + weight Σ_i [1 - y_i f(x_i) + penalty ‖f‖]_+ over the RKHS of the kernel.
+    """Minimise ½‖f‖² + weight Σ_i [1 - y_i f(x_i) + penalty ‖f‖]_+ over the RKHS of the kernel, of width ``gamma``.
 
-    Parameters
-    ----------
-    X : ndarray (n, d), at most a few hundred rows
-    signs : ndarray (n,) in {-1, +1}
-    kernel : Kernel
-    gamma, penalty, weight : float
-        Kernel width, ε', and the weight C B / n of every row.
+    X has at most a few hundred rows, ``signs`` are their labels in {-1, +1}; ``penalty`` is ε', ``weight`` C B / n.
     """
     import cvxpy as cp
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline.cache import Entry
+from pipeline.cache import Stored
 from pipeline.checks import Check, CheckContext, run_checks
 from pipeline.stages.base import Stage, plain
 from pipeline.stages.bracket import Distances, Verdicts, known_distances, verdicts_on
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(Stored):
     """Metrics, stepped curves, certified L2 radii of the test points, what is known of the attacked ones, checks.
 
     A radius that nobody asked for is NaN; every attacked point has one.
@@ -37,25 +37,7 @@ class Evaluated:
     bracket: Distances
     verdicts: Verdicts
     checks: list[Check] = field(default_factory=list)
-
-    def to_entry(self) -> Entry:
-        """As a cache entry."""
-        values = {"metrics": self.metrics, "curves": self.curves, "checks": [asdict(check) for check in self.checks]}
-        known = self.verdicts
-        told = ("norm", "epsilon", "bounded", "attacked", "box", "raw", "stopped", "ball")
-        values["threat"] = {name: getattr(known, name) for name in told}
-        arrays = {"radii": self.radii, "bracket.rows": self.bracket.rows, "bracket.nearest": self.bracket.nearest}
-        return Entry(values, arrays | {"certified": known.certified, "broken": known.broken})
-
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Evaluated:
-        """From a cache entry."""
-        values, arrays = entry.values, entry.arrays
-        curves = {name: [(int(s), float(v)) for s, v in points] for name, points in values["curves"].items()}
-        around = Distances(arrays["bracket.rows"], arrays["bracket.nearest"], arrays["radii"][arrays["bracket.rows"]])
-        verdicts = Verdicts(**values["threat"], certified=arrays["certified"], broken=arrays["broken"])
-        checks = [Check(**check) for check in values["checks"]]
-        return cls(values["metrics"], curves, arrays["radii"], around, verdicts, checks)
+    parts: ClassVar[tuple[type, ...]] = (Distances, Verdicts, Check)
 
 
 class Evaluate(Stage):

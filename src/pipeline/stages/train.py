@@ -12,10 +12,10 @@ from omegaconf import DictConfig
 
 from pipeline import fitted
 from pipeline.cache import Entry
+from pipeline.data.rows import choose_rows
 from pipeline.data.windows import training_rows
 from pipeline.stages.base import Stage
-from pipeline.stages.build import build_model, takes, with_parameters
-from pipeline.stages.chosen import choose_rows
+from pipeline.stages.build import build_model, takes
 from pipeline.stages.protocol import fit_options
 from pipeline.stages.tune import Tuned, untuned
 
@@ -78,7 +78,9 @@ class Train(Stage):
         """Fit the (tuned) model, or take the one that is fitted already."""
         if fitted.is_fitted(self.cfg):
             return Trained(fitted.adopt(self.cfg, data))
-        model = with_parameters(build_model(self.cfg.model, data, self.cfg.seed), tuned.best)
+        from models.grid import with_settings
+
+        model = with_settings(build_model(self.cfg.model, data, self.cfg.seed), tuned.best)
         started = time.perf_counter()
         watched = choose_rows(data.y_test, None)
         with warnings.catch_warnings(record=True) as caught:

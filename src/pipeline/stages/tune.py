@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
 
 from pipeline import fitted
-from pipeline.cache import Entry
+from pipeline.cache import Stored
 from pipeline.data.dataset import is_sparse
-from pipeline.data.digests import row_digests
-from pipeline.data.windows import SparseRows, training_rows
-from pipeline.stages.axes import AXES, tuned_axes
-from pipeline.stages.base import Stage, plain
+from pipeline.data.windows import SparseRows, row_digests, training_rows
+from pipeline.stages.base import AXES, Stage, plain, tuned_axes
 from pipeline.stages.build import build, build_model
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Stored):
     """What the grid chose and everything it saw; ``best`` is empty when tuning is off.
 
     ``front`` are the rows of the table that no other beats in both accuracy and the metric, ``best_row`` among them;
@@ -53,19 +51,6 @@ class Tuned:
     def cv_score(self) -> float | None:
         """Held-out value of the metric that the grid chose by; folds of training rows only."""
         return None if self.best_row is None else float(self.table[f"mean_{self.metric}"][self.best_row])
-
-    def to_entry(self) -> Entry:
-        """As a cache entry."""
-        values = asdict(self)
-        seen = values.pop("seen")
-        # The stored dtypes are the common ones, so the digests are kept as signed numbers of the same bits.
-        return Entry(values, {} if seen is None else {"seen": seen.view(np.int64)})
-
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Tuned:
-        """From a cache entry."""
-        seen = entry.arrays.get("seen")
-        return cls(**entry.values, seen=None if seen is None else seen.view(np.uint64))
 
 
 class Tune(Stage):

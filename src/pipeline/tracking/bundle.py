@@ -110,9 +110,7 @@ def pending(folder: Path) -> list[Path]:
 def upload(bundle: RunBundle, store: TrackingStore) -> None:
     """Send the bundle and end its run; safe to repeat after a failure half-way, and when somebody else was quicker."""
     with bundle.lock():
-        if (bundle.folder / _DOCUMENT).is_file():
-            _send(bundle, store)
-            shutil.rmtree(bundle.folder)
+        _send(bundle, store)
 
 
 def send_pending(store: TrackingStore) -> list[str]:
@@ -127,9 +125,7 @@ def send_pending(store: TrackingStore) -> list[str]:
             if not bundle.is_for(store):
                 continue
             with bundle.lock().acquire(timeout=0):
-                if (folder / _DOCUMENT).is_file():
-                    _send(bundle, store)
-                    shutil.rmtree(folder)
+                if _send(bundle, store):
                     sent.append(bundle.name)
                     log.info("uploaded a run that was waiting: %s", bundle.name)
         except Timeout:
@@ -141,10 +137,12 @@ def send_pending(store: TrackingStore) -> list[str]:
     return sent
 
 
-def _send(bundle: RunBundle, store: TrackingStore) -> None:
-    """Log everything to the run and end it. MLflow ignores a metric it has: same key, step, value and time."""
+def _send(bundle: RunBundle, store: TrackingStore) -> bool:
+    """Log everything to the run and end it, unless somebody did. MLflow ignores a metric of the same step and time."""
     from mlflow.entities import Metric, Param, RunTag
 
+    if not (bundle.folder / _DOCUMENT).is_file():
+        return False
     client = store.client
     run_id = bundle.run_id = _find_or_create(bundle, store)
     params = [Param(key, value) for key, value in bundle.params.items()]
@@ -162,6 +160,8 @@ def _send(bundle: RunBundle, store: TrackingStore) -> None:
         _log_model(store, bundle)
     # Last: a run counts as finished only when everything is there.
     client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
+    shutil.rmtree(bundle.folder)
+    return True
 
 
 def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
 import io
 import zipfile
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 
 # Models that were logged by earlier versions name this module as their loader.
 from models.deployment import OUTPUTS, DeployedClassifier, _load_pyfunc
+from pipeline.code import version_of
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -45,20 +45,12 @@ _EXAMPLE_ROWS = 2
 
 @dataclass(frozen=True)
 class Description:
-    """What MLflow shows of a model: the columns, some rows in the units of the file, and the labels' type.
+    """What MLflow shows of a model: the columns, some rows in the units of the file, and the labels' type."""
 
-    Attributes
-    ----------
-    columns : names of the features, empty when they have none
-    whole : whether all training values of a feature are whole numbers, one for each
-    example : some test rows
-    texts : whether the labels are texts
-    """
-
-    columns: list[str]
-    whole: list[bool]
-    example: list[list[float]]
-    texts: bool
+    columns: list[str]  # names of the features, empty when they have none
+    whole: list[bool]  # of each feature, whether all its training values are whole numbers
+    example: list[list[float]]  # some test rows
+    texts: bool  # whether the labels are texts
 
 
 def deploy(model: Any, data: Dataset, folder: Path) -> Description:
@@ -156,15 +148,8 @@ def _signature(description: Description | None) -> Any:
 
 
 def _pinned() -> list[str]:
-    # What follows a + names a build (2.13.0+cpu) that the registries do not have.
-    return [f"{name}=={version}" for name in _LIBRARIES if (version := _version(name))]
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name).split("+")[0]
-    except importlib.metadata.PackageNotFoundError:  # an optional one, or this package run from its source
-        return ""
+    # What follows a + names a build (2.13.0+cpu) that the registries do not have. An optional one may not be here.
+    return [f"{name}=={version.split('+')[0]}" for name in _LIBRARIES if (version := version_of(name))]
 
 
 @cache
@@ -182,7 +167,7 @@ def code_wheel() -> tuple[str, bytes]:
         if path.suffix in (".py", ".pyi", ".typed") or path.name == "py.typed"
     }
     digest = hashlib.sha256(b"".join(name.encode() + b"\0" + body for name, body in files.items())).hexdigest()
-    name, version = "advsvm_models", f"{_version('advsvm') or '0'}+{digest[:12]}"
+    name, version = "advsvm_models", f"{(version_of('advsvm') or '0').split('+')[0]}+{digest[:12]}"
     about = f"{name}-{version}.dist-info"
     files[f"{about}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
     files[f"{about}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: advsvm\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.data import Dataset
 from pipeline.figures import run_figure
-from pipeline.identity import attack_label, flat
-from pipeline.stages.axes import tuned_axes
+from pipeline.identity import core, flat
+from pipeline.stages.base import tuned_axes
 from pipeline.stages.evaluate import Evaluated
 from pipeline.stages.experiment import Results
 from pipeline.stages.tune import Tuned, describe
@@ -30,14 +30,7 @@ _SIGNIFICANT = 6
 
 def identity_tags(cfg: DictConfig, signature: str, sweep: str | None) -> dict[str, str]:
     """Tags that say what a run is, set as soon as it starts."""
-    tags = {
-        "run_signature": signature,
-        "role": "experiment",
-        "dataset": cfg.dataset.name,
-        "model": cfg.model.name,
-        "attack": attack_label(cfg),
-        "seed": str(cfg.seed),
-    }
+    tags = {"run_signature": signature, "role": "experiment"} | core(flat(cfg))
     if sweep:
         tags |= {"sweep": sweep, member_tag(sweep): "1"}
     commit = _git_commit()
@@ -116,7 +109,7 @@ def describe_run(cfg: DictConfig, results: Results) -> str:
     cap = "" if known.bounded else " (the cap)"
     attacked = f"{np.mean(~known.broken):.2%}" if known.attacked else "–"
     lines = [
-        f"**{cfg.model.name}** on **{cfg.dataset.name}** under **{attack_label(cfg)}**, seed {cfg.seed}",
+        "**{model}** on **{dataset}** under **{attack}**, seed {seed}".format(**core(flat(cfg))),
         "",
         f"| clean | certified within {known.shown}{cap} | attacked within {known.shown}{cap} | undecided "
         "| clean, same points | attacked points |",
@@ -207,8 +200,7 @@ def _write_files(cfg: DictConfig, results: Results, folder: Path, overrides: lis
     )
     changes = changes_of(results)
     if changes is not None:
-        arrays: dict[str, Any] = changes.arrays()
-        np.savez_compressed(folder / "adversarial" / "changes.npz", **arrays)
+        np.savez_compressed(folder / "adversarial" / "changes.npz", **vars(changes))
     around, known = results.evaluated.bracket, results.evaluated.verdicts
     np.savez_compressed(
         folder / "certificates" / "points.npz",
@@ -242,15 +234,8 @@ def _safe(override: str) -> str:
 
 
 def _git_commit() -> str | None:
+    asked, here = ["git", "rev-parse", "HEAD"], Path(__file__).parent
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+        return subprocess.check_output(asked, cwd=here, text=True, timeout=5, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,13 +108,19 @@ def join(store: TrackingStore, run: Finished, sweep: str) -> None:
 def start(store: TrackingStore, name: str, tags: dict[str, str]) -> str:
     """Create a RUNNING run and return its id."""
     identity = {"host": platform.node(), "pid": str(os.getpid()), "mlflow.source.name": "pipeline.run"}
-    run = store.client.create_run(
-        store.experiment_id,
-        start_time=int(time.time() * 1000),
-        tags=identity | tags,
-        run_name=name,
-    )
-    return store.trusted(run).info.run_id
+    started = int(time.time() * 1000)
+    return store.trusted(store.client.create_run(store.experiment_id, started, identity | tags, name)).info.run_id
+
+
+@contextmanager
+def filled(store: TrackingStore, run_id: str, status: str = "FINISHED") -> Iterator[None]:
+    """End a run after the block that fills it: as ``status``, or as FAILED where that did not succeed."""
+    try:
+        yield
+    except BaseException as error:
+        end(store, run_id, "FAILED", f"{type(error).__name__}: {error}")
+        raise
+    store.client.set_terminated(run_id, status)
 
 
 def end(store: TrackingStore, run_id: str, status: str, reason: str | None = None, trace: str | None = None) -> None:

@@ -83,7 +83,7 @@ def open_store(tracking: Any) -> TrackingStore:
     with an explicit experiment id.
     """
     folder, uri = prepare(tracking)
-    prepare_folder(folder)
+    check_writable("tracking.folder", folder)
     _quiet()
     with FileLock(folder / ".store.lock"):
         if not tracking.uri and not (folder / DATABASE).exists():
@@ -111,7 +111,7 @@ def open_to_read(tracking: Any) -> TrackingStore:
 
 def _is_writable(folder: Path) -> bool:
     try:
-        prepare_folder(folder)
+        check_writable("tracking.folder", folder)
         with (folder / DATABASE).open("ab"):
             return True
     except (UserError, OSError):
@@ -132,11 +132,6 @@ def prepare(tracking: Any) -> tuple[Path, str]:
     database = folder / DATABASE
     _refuse_damaged(database)
     return folder, sqlite_address(database)
-
-
-def prepare_folder(folder: str | Path) -> Path:
-    """Make sure that the tracking folder exists and can be written."""
-    return check_writable("tracking.folder", folder)
 
 
 def probe(uri: str) -> None:
