@@ -1,4 +1,4 @@
-"""A user's own file: npz, CSV, Parquet, svmlight. Each reader gives a `Table` or one line that says what is wrong."""
+"""A user's own file: npz, CSV, Parquet, svmlight. Each reader gives `UserRows` or one line that says what is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.data.dataset import Dataset
 from pipeline.data.fetching import Progress, open_plain
 from pipeline.data.rows import plain_name
 from pipeline.data.settings import Settings, first_line, known_names, user_path
-from pipeline.data.tables import Table, from_tables, max_bytes
+from pipeline.data.tables import UserRows, from_tables, max_bytes
 from pipeline.errors import UserError
 
 _SPLIT = ("X_train", "y_train", "X_test", "y_test")
@@ -33,7 +33,7 @@ _DAMAGE = (
     csv.Error, lzma.LZMAError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
-Reader = Callable[[Path, Settings, str], Table]
+Reader = Callable[[Path, Settings, str], UserRows]
 
 
 class TooLarge(Exception):
@@ -46,10 +46,10 @@ def load_npz(settings: Settings, data_dir: Path, progress: Progress) -> Dataset:
     with readable(path, "path", "an npz of plain arrays", "; write it with np.savez"):
         arrays = _read_npz(path, settings)
     if all(key in arrays for key in _SPLIT):
-        train, test = Table(arrays["X_train"], arrays["y_train"]), Table(arrays["X_test"], arrays["y_test"])
+        train, test = UserRows(arrays["X_train"], arrays["y_train"]), UserRows(arrays["X_test"], arrays["y_test"])
         return from_tables(settings, train, test, (path,))
     if "X" in arrays and "y" in arrays:
-        return from_tables(settings, Table(arrays["X"], arrays["y"]), None, (path,))
+        return from_tables(settings, UserRows(arrays["X"], arrays["y"]), None, (path,))
     held = ", ".join(plain_name(name) for name in arrays) or "nothing"
     raise UserError(f"dataset.path: {path} holds {held}; it must hold X, y or X_train, y_train, X_test, y_test")
 
@@ -143,7 +143,7 @@ def bounded_lines(stream: IO[bytes], limit: float) -> Iterator[bytes]:
         yield line
 
 
-def _read_csv(path: Path, settings: Settings, key: str) -> Table:
+def _read_csv(path: Path, settings: Settings, key: str) -> UserRows:
     import pandas as pd
 
     separator = str(settings.get("separator") or ",")
@@ -178,7 +178,7 @@ def _check_shape(rows: Any, path: Path, key: str) -> list[str]:
     return header
 
 
-def _read_parquet(path: Path, settings: Settings, key: str) -> Table:
+def _read_parquet(path: Path, settings: Settings, key: str) -> UserRows:
     import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
@@ -199,7 +199,7 @@ def _read_parquet(path: Path, settings: Settings, key: str) -> Table:
     return from_frame(frame, path, settings, key)
 
 
-def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
+def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> UserRows:
     """The label's column and the numbers of all others."""
     import pandas as pd
 
@@ -226,7 +226,7 @@ def from_frame(frame: Any, path: Path, settings: Settings, key: str) -> Table:
     labels = frame[label].to_numpy()
     # Texts come as objects; numpy's own text type compares and sorts.
     labels = labels if labels.dtype.kind in "buif" else np.array([plain_name(value) for value in labels])
-    return Table(values.to_numpy(), labels, tuple(map(plain_name, values.columns)))
+    return UserRows(values.to_numpy(), labels, tuple(map(plain_name, values.columns)))
 
 
 def _label_hint(label: str, frame: Any, path: Path) -> str:
@@ -244,7 +244,7 @@ def _label_hint(label: str, frame: Any, path: Path) -> str:
     return known_names(label, names if len(names) <= 12 else [*names[:8], "…", *names[-3:]])
 
 
-def _read_svmlight(path: Path, settings: Settings, key: str) -> Table:
+def _read_svmlight(path: Path, settings: Settings, key: str) -> UserRows:
     from scipy import sparse
 
     parts, labels, start = [], [], 1
@@ -260,7 +260,7 @@ def _read_svmlight(path: Path, settings: Settings, key: str) -> Table:
         width = max(part.shape[1] for part in parts)
         for part in parts:
             part.resize(part.shape[0], width)
-        return Table(sparse.csr_matrix(sparse.vstack(parts, format="csr")), np.concatenate(labels))
+        return UserRows(sparse.csr_matrix(sparse.vstack(parts, format="csr")), np.concatenate(labels))
 
 
 def parse_svmlight(

@@ -18,7 +18,7 @@ from pipeline.data.dataset import Dataset
 from pipeline.data.fetching import Archive, Progress, SourceError, open_plain, retrieve, writing_to
 from pipeline.data.formats import bounded_lines, from_frame, load_file, readable
 from pipeline.data.settings import Settings, first_line
-from pipeline.data.tables import Table, from_tables, max_bytes
+from pipeline.data.tables import UserRows, from_tables, max_bytes
 from pipeline.errors import UserError
 from pipeline.paths import write_whole
 
@@ -97,7 +97,7 @@ def _fetched(archive: Archive, name: str, home: Path, file: str, progress: Progr
         raise UserError(f"dataset.id: {name!r} {reason}; or set dataset.path to its ARFF file") from error
 
 
-def read_arff(path: Path, settings: Settings, key: str) -> Table:
+def read_arff(path: Path, settings: Settings, key: str) -> UserRows:
     """Rows and labels of an ARFF file, plain or packed."""
     import pandas as pd
     from scipy.io import arff

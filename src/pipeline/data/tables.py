@@ -19,7 +19,7 @@ _COLOURS = 3
 
 
 @dataclass(frozen=True)
-class Table:
+class UserRows:
     """Rows X (n, ...) of numbers, dense or sparse (CSR), their labels y (n,) and the names of the columns, if any."""
 
     X: Any
@@ -87,7 +87,7 @@ def column_ranges(X: Any) -> tuple[np.ndarray, np.ndarray]:
     return X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
 
 
-def from_tables(settings: Settings, train: Table, test: Table | None, files: Sequence[Path]) -> Dataset:
+def from_tables(settings: Settings, train: UserRows, test: UserRows | None, files: Sequence[Path]) -> Dataset:
     """A dataset of the user's rows; without test rows, a stratified part ``test_fraction`` of `train` becomes the test.
 
     Class choice, split, scaling and box follow the settings ``classes``, ``test_fraction``, ``split_seed``,
@@ -257,7 +257,7 @@ def check_memory(settings: Settings, n_rows: int, n_features: int) -> None:
         )
 
 
-def _check(part: str, table: Table) -> None:
+def _check(part: str, table: UserRows) -> None:
     X, y = table.X, table.y
     if X.dtype.kind not in "buif":
         raise UserError(f"dataset.path: the {part} rows are of type {X.dtype}; they must be numbers")

@@ -20,7 +20,7 @@ from pipeline.stages.base import tuned_axes
 from pipeline.stages.evaluate import Evaluated
 from pipeline.stages.experiment import Results
 from pipeline.stages.tune import Tuned, describe
-from pipeline.tables import Entry, Table
+from pipeline.tables import DASH, Entry, Table
 from pipeline.tracking.bundle import RunBundle
 from pipeline.tracking.examples import write_examples
 from pipeline.tracking.view import ALIASES, member_tag
@@ -107,15 +107,18 @@ def describe_run(cfg: DictConfig, results: Results) -> str:
     """Markdown shown at the top of the run's page."""
     m, known, tuned = results.evaluated.metrics, results.evaluated.verdicts, results.tuned
     cap = "" if known.bounded else " (the cap)"
-    attacked = f"{np.mean(~known.broken):.2%}" if known.attacked else "–"
+    numbers = {
+        "clean": f"{m['clean_accuracy']:.2%}",
+        f"certified within {known.shown}{cap}": f"{m['certified_accuracy']:.2%}",
+        f"attacked within {known.shown}{cap}": f"{np.mean(~known.broken):.2%}" if known.attacked else DASH,
+        "undecided": f"{m['undecided']:.2%}",
+        "clean, same points": f"{m['clean_accuracy_attacked']:.2%}",
+        "attacked points": f"{m['n_attacked']:.0f} of {m['n_test']:.0f}",
+    }
     lines = [
         "**{model}** on **{dataset}** under **{attack}**, seed {seed}".format(**core(flat(cfg))),
         "",
-        f"| clean | certified within {known.shown}{cap} | attacked within {known.shown}{cap} | undecided "
-        "| clean, same points | attacked points |",
-        "|---|---|---|---|---|---|",
-        f"| {m['clean_accuracy']:.2%} | {m['certified_accuracy']:.2%} | {attacked} "
-        f"| {m['undecided']:.2%} | {m['clean_accuracy_attacked']:.2%} | {m['n_attacked']:.0f} of {m['n_test']:.0f} |",
+        Table("", list(numbers), [[Entry(number) for number in numbers.values()]]).markdown(),
         "",
         "True robust accuracy lies between certified (a proof) and attacked (what the attack left standing).",
         "",
