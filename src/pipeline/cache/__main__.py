@@ -108,9 +108,10 @@ def _sweeps(database: Path) -> dict[str, set[str]]:
 
 
 def _gigabytes(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
-        raise ValueError(f"'{text}' is not a number of gigabytes")
-    return float(text)
+    with suppress(ValueError):
+        if (size := float(text)) >= 0:
+            return size
+    raise ValueError(f"'{text}' is not a number of gigabytes")
 
 
 def _age(text: str) -> float:
