@@ -103,7 +103,7 @@ def table(stored: dict[str, Any], dataset: str) -> list[str]:
 
 def draw(stored: dict[str, Any], file: Path) -> None:
     """Accuracy under PGD against the seconds of one training, one panel per pair."""
-    from pipeline.figures.lines import Line, Panel, lines
+    from pipeline.figures.charts import Line, Panel, lines
 
     panels = []
     for dataset, title in PAIRS.items():
