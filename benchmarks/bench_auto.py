@@ -14,10 +14,11 @@ from peers import adv_lib_attacks, exact_mnist_model, to_foolbox
 from timing import best_time, report
 
 from attacks import APGD, Auto
+from attacks.auto import NEAREST
 
 POINTS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 THREATS = [("linf", 8 / 255), ("linf", 0.15), ("l2", 1.5)]
-GRADIENTS = 3 * APGD().steps + 60
+GRADIENTS = 3 * APGD().steps + NEAREST
 ORDER = {"linf": float("inf"), "l2": 2.0}
 
 

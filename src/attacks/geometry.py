@@ -114,27 +114,25 @@ def nearest_below_plane(
 
 
 def lowest_in_ball(
-    X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], norm: str, iterations: int = 26
+    X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], iterations: int = 20
 ) -> np.ndarray:
-    """Point of ball and box where ``normal · z`` is least, row by row: the optimal perturbation of a linear model.
+    """Point of the L2 ball and the box where ``normal · z`` is least, row by row: a linear model's optimal perturbation.
 
-    In L∞ every feature moves as far as it may. In L2 it is ``clip(x - t · normal)`` with t >= 0 chosen, by bisection,
-    so that the length is the radius (or as long as the box allows).
+    It is ``clip(x - t · normal)`` with t >= 0 such that its length is the radius, or as long as the box allows. With
+    what t clips taken as fixed, the t of the right length has a closed form. From radius / ‖normal‖ on, which is right
+    when nothing is clipped, t can only grow and clips ever more, but never makes z too long: a few rounds suffice.
     """
-    if norm == "linf":
-        return np.clip(X - radius * np.sign(normals), *box).astype(X.dtype)
     sizes = np.abs(normals).max(axis=1, keepdims=True)
     ways = normals / np.where(sizes > 0, sizes, 1.0)
-    lengths = np.maximum(row_norms(ways), 1e-30)
-    # x - t · normal leaves the ball at t = radius / ‖normal‖ when no feature is clipped, and later when some are.
-    below, above = np.zeros(len(X)), radius / lengths
+    t = np.minimum(radius / np.maximum(row_norms(ways), 1e-30), 1e12)
     for _ in range(iterations):
-        inside = row_norms(np.clip(X - above[:, None].astype(X.dtype) * ways, *box) - X) < radius
-        if not inside.any() or above.max() > 1e12:
+        free = X - t[:, None].astype(X.dtype) * ways
+        z = np.clip(free, *box)
+        inside = z == free
+        steep = row_norms(ways * inside)
+        left = np.sqrt(np.maximum(radius**2 - row_norms((z - X) * ~inside) ** 2, 0.0))
+        longer = np.minimum(left / np.maximum(steep, 1e-30), 1e12)
+        if not (longer > t * (1.0 + 1e-6)).any():
             break
-        below, above = np.where(inside, above, below), np.where(inside, 2.0 * above, above)
-    for _ in range(iterations):
-        middle = 0.5 * (below + above)
-        inside = row_norms(np.clip(X - middle[:, None].astype(X.dtype) * ways, *box) - X) <= radius * (1.0 - 1e-6)
-        below, above = np.where(inside, middle, below), np.where(inside, above, middle)
-    return np.clip(X - below[:, None].astype(X.dtype) * ways, *box).astype(X.dtype)
+        t = np.maximum(t, longer)
+    return z.astype(X.dtype)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from attacks.base import FixedEpsilonAttack
-from attacks.geometry import linf_limits, row_norms, rows_of
-from attacks.problem import Problem, RunResult
+from attacks.geometry import linf_limits, lowest_in_ball, row_norms, rows_of
+from attacks.problem import Probing, Problem, RunResult
 from attacks.validation import check_count, check_positive
 
 
@@ -151,13 +151,15 @@ class Descent:
         index = np.flatnonzero(self.broken_at > self.steps)
         ball = BallAndBox(problem, self.norm, index)
         points = problem.X[index] if starts is None else ball.project(starts[index])
+        # Signed steps soon end in corners, of which few features still turn.
+        asked = Probing(problem, remember=self.norm == "linf")
         for step in range(self.steps + 1):
             if len(index) == 0:
                 break
             if step == 0 and starts is None:
                 margins, gradients = problem.clean_margins_and_gradients(index)
             elif step < self.steps:
-                margins, gradients = problem.margins_and_gradients(points, index)
+                margins, gradients = asked.margins_and_gradients(points, index)
             else:
                 margins = problem.margins_at(points, index)
             self.last_gain[index] = np.maximum(self.lowest.margins[index] - margins, 0.0)
@@ -167,16 +169,13 @@ class Descent:
             problem.progress(share[0] + share[1] * step / self.steps, int((self.broken_at <= self.steps).sum()))
             if step == self.steps:
                 break
-            if broken.any():
-                standing = ~broken
-                index, points, gradients = index[standing], points[standing], gradients[standing]
-                ball = ball.keep(standing)
-            moved = ball.project(self._step(points, gradients, index))
+            moved = ball.project(self._step(points, gradients, index, ~broken))
             settled = self._settled(points, moved)
-            points = moved
-            if settled.any():
-                self.last_gain[index[settled]] = 0.0
-                index, points, ball = index[~settled], points[~settled], ball.keep(~settled)
+            self.last_gain[index[settled]] = 0.0
+            points, stay = moved, ~(broken | settled)
+            if not stay.all():
+                index, points, ball = index[stay], points[stay], ball.keep(stay)
+                asked.keep(stay)
 
     def _settled(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Rows in a corner of the ball whose gradient points outwards: every further step ends where it began.
@@ -187,8 +186,8 @@ class Descent:
             return np.zeros(len(after), dtype=bool)
         return torch.sub(torch.from_numpy(after), torch.from_numpy(before)).abs_().amax(1).eq(0.0).numpy()
 
-    def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """One step against the gradients, written over them."""
+    def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        """One step against the gradients, written over them; of those that are 0 `counted` rows are."""
         if self.norm == "linf":
             signs = torch.from_numpy(gradients).sign_()  # numpy's own takes 30 times as long
             flat = (torch.linalg.vector_norm(signs, dim=1) == 0.0).numpy()
@@ -199,7 +198,7 @@ class Descent:
             # Where scores vanish a norm can be so small that float32 does not hold its inverse.
             lengths = np.where(flat, 1.0, np.maximum(norms, 1e-36 * self.step_size))
             gradients *= (self.step_size / lengths)[:, None].astype(points.dtype)
-        self.zero_gradients[index[flat]] += 1
+        self.zero_gradients[index[flat & counted]] += 1
         torch.sub(torch.from_numpy(points), torch.from_numpy(gradients), out=torch.from_numpy(gradients))
         return gradients
 
@@ -226,6 +225,12 @@ class BallAndBox:
         kept.X, kept.box = self.X[rows], (rows_of(self.box[0], rows), rows_of(self.box[1], rows))
         kept.limits = None if self.limits is None else (self.limits[0][rows], self.limits[1][rows])
         return kept
+
+    def lowest(self, gradients: np.ndarray) -> np.ndarray:
+        """The points of ball and box where a function with these gradients would be lowest if it were linear."""
+        if self.limits is not None:
+            return np.where(gradients > 0, self.limits[0], np.where(gradients < 0, self.limits[1], self.X))
+        return lowest_in_ball(self.X, gradients, self.radius, self.box)
 
     def project(self, points: np.ndarray) -> np.ndarray:
         """The points brought back into ball and box."""

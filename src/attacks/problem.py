@@ -112,10 +112,12 @@ class Problem:
         np.add.at(self.queries, index, 1)
         return self.signs[index] * check_scores(self.target.scores(points), len(points))
 
-    def margins_and_gradients(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and their gradients; one gradient evaluation each."""
+    def margins_and_gradients(
+        self, points: np.ndarray, index: np.ndarray, asked: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Margins and their gradients, of `asked` in the target's place; one gradient evaluation each."""
         self.gradient_evaluations[index] += 1
-        scores, gradients = self.target.scores_and_gradients(points)
+        scores, gradients = (self.target if asked is None else asked).scores_and_gradients(points)
         signs = self.signs[index]
         return signs * check_scores(scores, len(points)), flipped(gradients, signs, points.dtype)
 
@@ -132,17 +134,17 @@ class Problem:
 
 
 class Probing:
-    """Queries about ``x ± h e_j`` of rows of a problem that move a few coordinates at a time.
+    """Queries about rows of a problem that move a few coordinates at a time, and about ``x ± h e_j``.
 
     A model that offers ``prober()`` may remember what the last answers were made of; one that has ``probe`` alone is
     asked anew each time.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, remember: bool = True) -> None:
         self._problem = problem
         # Asked of the class: what stands in for another object must not hand out that object's answers.
         offers = callable(getattr(type(problem.target), "prober", None))
-        self._memory = problem.target.prober() if offers else None
+        self._memory = problem.target.prober() if offers and remember else None
 
     def __call__(
         self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float
@@ -155,6 +157,11 @@ class Probing:
             raise ValueError(f"model gives scores that are NaN or infinite within h={h} of the points it is probed at")
         signs = self._problem.signs[index][:, None]
         return signs * plus, signs * minus
+
+    def margins_and_gradients(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As those of the problem."""
+        remembers = callable(getattr(self._memory, "scores_and_gradients", None))
+        return self._problem.margins_and_gradients(points, index, self._memory if remembers else None)
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows, given as a mask, will be asked about from now on."""

@@ -80,7 +80,14 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
 
     def _validate_rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        return self._validate_rows_of(X)
+        return X if self._plainly_valid(X) else self._validate_rows_of(X)
+
+    def _plainly_valid(self, X: Any) -> bool:
+        """Whether scikit-learn would take X as it is: attacks ask hundreds of times, each time for a few rows."""
+        if type(X) is not np.ndarray or X.dtype not in (np.float32, np.float64) or hasattr(self, "feature_names_in_"):
+            return False
+        # A sum is finite only when all entries are.
+        return X.ndim == 2 and len(X) > 0 and X.shape[1] == self.n_features_in_ and bool(np.isfinite(X.sum()))
 
     def _validate_rows_of(self, X: Any) -> Any:
         return validate_data(self, X, dtype=_DTYPES, reset=False, accept_sparse=self._sparse)
@@ -163,7 +170,8 @@ class ExpansionClassifier(BinaryClassifier):
         """Answers `probe` for rows of which few columns change from call to call, without starting afresh."""
         check_is_fitted(self)
         # A subclass with scores of its own is asked through its own probe.
-        own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in ("scores", "probe"))
+        asked = ("scores", "scores_and_gradients", "probe")
+        own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in asked)
         return PlainProber(self) if own else ModelProber(self.expansion_, self._offset)
 
     # -- certificates --------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""One-coordinate queries about rows that change little between calls, as those of a coordinate-wise attack do.
+"""Queries about rows that change little between calls: by coordinates, as ZOO's do, or where few signs turn, as PGD's.
 
 Everything a score depends on beyond the weights is a table of products x·ω (angles of random features) or x·s
 (exponents of an RBF). When only the columns J of x changed since the last call, that table is brought up to date by a
-product over J alone: with 128 of 3,072 columns a 24th of the work.
+product over J alone: with 128 of 3,072 columns a 24th of the work. When few entries changed, in every row others, by a
+sparse product.
 """
 
 from abc import ABC, abstractmethod
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Updates add their rounding errors: after this many the table is computed afresh.
 _RENEW = 32
+# What an entry of a sparse product takes, in entries of a dense one.
+_SPARSE = 8
 # Largest table worth keeping, in numbers: 512 MiB in float32. A larger one is made in parts, each time anew.
 _MOST = 2**27
 
@@ -49,29 +52,51 @@ class Prober(ABC):
             # Too large a table, or one of which all will have changed by the next call: in parts that stay in cache.
             self._rows = None
             return self._anew(X, coords, h)
-        changed = self._changed(X)
-        if changed is None:
+        self._follow(X)
+        return self._answer(X, coords, h)
+
+    def scores_and_gradients(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """As `LiveExpansion.scores_and_gradients`. X may be anything; it is fast when few entries have changed."""
+        if len(X) * self.width > _MOST:
+            self._rows = None
+            return self.expansion.scores_and_gradients(X)
+        self._follow(X)
+        scores = torch.zeros(len(X), 1, dtype=X.dtype)
+        gradients = torch.zeros(len(X), 1, X.shape[1], dtype=X.dtype)
+        self._add_gradients(X, scores, gradients)
+        return scores, gradients
+
+    def _follow(self, X: Tensor) -> None:
+        """Bring the table up to date with X, or compute it afresh where that takes less."""
+        if not self._catch_up(X):
             self._renew(X)
             self._updates = 0
-        elif len(changed):
-            assert self._rows is not None
-            self._update(X, X.index_select(1, changed) - self._rows.index_select(1, changed), changed)
-            self._updates += 1
         self._rows = X.clone()
-        return self._answer(X, coords, h)
+
+    def _catch_up(self, X: Tensor) -> bool:
+        known = self._rows
+        if known is None or known.shape != X.shape or self._updates >= _RENEW:
+            return False
+        # Some rows first: where much of them has changed, the others need not be looked at.
+        for rows in (slice(None, None, max(1, len(X) // 8)), slice(None)):
+            changed = X[rows] != known[rows]
+            columns, entries = changed.any(0).nonzero()[:, 0], int(changed.count_nonzero())
+            by_columns, by_entries = len(columns) * len(changed), _SPARSE * entries
+            if min(by_columns, by_entries) > changed.numel() // 2:
+                return False
+        if entries and by_columns <= by_entries:
+            new, old = X.index_select(1, columns), known.index_select(1, columns)
+            self._update(new - old, new + old, columns)
+        elif entries:
+            self._update((X - known).to_sparse(), X + known, None)
+        self._updates += entries > 0
+        return True
 
     def keep(self, rows: Tensor) -> None:
         """Only these rows (a mask) will be asked about from now on."""
         if self._rows is not None:
             self._rows = self._rows[rows]
             self._keep(rows)
-
-    def _changed(self, X: Tensor) -> Tensor | None:
-        """Columns that differ from the last call's; None when starting afresh is better."""
-        if self._rows is None or self._rows.shape != X.shape or self._updates >= _RENEW:
-            return None
-        changed = (self._rows != X).any(0).nonzero()[:, 0]
-        return changed if len(changed) <= X.shape[1] // 2 else None
 
     def _anew(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """Even and odd parts without the table."""
@@ -82,12 +107,19 @@ class Prober(ABC):
         """Compute the table for X."""
 
     @abstractmethod
-    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
-        """Bring the table up to date with X, which differs by `difference` in the columns `changed`."""
+    def _update(self, difference: Tensor, total: Tensor, columns: Tensor | None) -> None:
+        """Bring the table up to date: new - old rows are `difference`, new + old `total`, in the columns that changed.
+
+        Or in all of them, where `columns` is None: `difference` is sparse then.
+        """
 
     @abstractmethod
     def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """Even and odd parts from the table."""
+
+    @abstractmethod
+    def _add_gradients(self, X: Tensor, scores: Tensor, gradients: Tensor) -> None:
+        """Add scores (n, 1) and gradients (n, 1, d) from the table."""
 
     @abstractmethod
     def _keep(self, rows: Tensor) -> None:
@@ -101,15 +133,26 @@ class GaussianProber(Prober):
         super().__init__(expansion, len(ready))
         self.ready = ready
         self.exponents = torch.empty(0, len(ready))
+        self._across: Tensor | None = None  # the vectors as columns, which a sparse product reads much faster
 
     def _renew(self, X: Tensor) -> None:
         self.exponents = self.ready.exponents_at(X)
 
-    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
-        gamma, vectors = self.ready.gamma, self.ready.vectors
-        # ‖x‖² has grown by Σ_J δ(2x - δ), for δ the difference.
-        longer = (difference * (2.0 * X.index_select(1, changed) - difference)).sum(1, keepdim=True)
-        self.exponents.addmm_(2.0 * gamma * difference, vectors.index_select(1, changed).t()).sub_(gamma * longer)
+    def _update(self, difference: Tensor, total: Tensor, columns: Tensor | None) -> None:
+        gamma = self.ready.gamma
+        # ‖x‖² has grown by Σ (x - x')(x + x').
+        if columns is None:
+            if self._across is None:
+                self._across = self.ready.vectors.t().contiguous()
+            right, longer = self._across, torch.sparse.sum(difference * total, 1).to_dense()
+        else:
+            right, longer = self.ready.vectors.index_select(1, columns).t(), torch.linalg.vecdot(difference, total)
+        self.exponents.addmm_(difference, right, alpha=2.0 * gamma).sub_(longer[:, None], alpha=gamma)
+
+    def _add_gradients(self, X: Tensor, scores: Tensor, gradients: Tensor) -> None:
+        for rows in chunks(len(X), self.width, at_least=16):
+            values = self.exponents[rows].clamp(max=0.0).exp_()
+            self.ready.gradients_of(values, X[rows], scores[rows], gradients[rows, 0])
 
     def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         return self.ready.probe(X, coords, h, self.exponents)
@@ -137,9 +180,16 @@ class FeatureProber(Prober):
     def _renew(self, X: Tensor) -> None:
         self.angles = [block.angles(X, self.scale) for block in self._features()]
 
-    def _update(self, X: Tensor, difference: Tensor, changed: Tensor) -> None:
+    def _update(self, difference: Tensor, total: Tensor, columns: Tensor | None) -> None:
         for block, angles in zip(self._features(), self.angles):
-            angles.addmm_(difference, block.frequencies[changed], alpha=self.scale)
+            right = block.frequencies if columns is None else block.frequencies[columns]
+            angles.addmm_(difference, right, alpha=self.scale)
+
+    def _add_gradients(self, X: Tensor, scores: Tensor, gradients: Tensor) -> None:
+        for block, angles, (_, weights) in zip(self._features(), self.angles, self.panels):
+            for rows in chunks(len(X), len(weights), at_least=16):
+                at, by = angles[rows].clone(), weights[:, None]
+                add_gradients(at, by, block.frequencies, self.scale, scores[rows], gradients[rows])
 
     def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         even = torch.zeros(len(X), len(coords), dtype=torch.float64)
@@ -161,6 +211,15 @@ class FeatureProber(Prober):
 
     def _keep(self, rows: Tensor) -> None:
         self.angles = [angles[rows] for angles in self.angles]
+
+
+def add_gradients(
+    angles: Tensor, weights: Tensor, frequencies: Tensor, scale: float, scores: Tensor, gradients: Tensor
+) -> None:
+    """Add Σ_k w_k cos z_k, (n, c), and its gradients, (n, c, d), for z_k = scale · ω_k·x + …; writes over `angles`."""
+    slopes = torch.sin(angles)[:, None, :] * -weights.t().contiguous()
+    gradients.view(-1, gradients.shape[2]).addmm_(slopes.view(-1, len(weights)), frequencies.t(), alpha=scale)
+    scores.addmm_(angles.cos_(), weights)
 
 
 def add_probes(angles: Tensor, moves: Moves, weights: Tensor, even: Tensor, odd: Tensor) -> None:
@@ -187,6 +246,11 @@ class PlainProber:
         found: tuple[Any, Any] = self.asked.probe(X, coords, h)
         return found
 
+    def scores_and_gradients(self, X: Any) -> tuple[Any, Any]:
+        """As `asked.scores_and_gradients`."""
+        found: tuple[Any, Any] = self.asked.scores_and_gradients(X)
+        return found
+
     def keep(self, rows: Any) -> None:
         """There is nothing to keep."""
 
@@ -202,6 +266,11 @@ class ModelProber:
         columns = torch.as_tensor(np.ascontiguousarray(coords, dtype=np.int64))
         even, odd = (part.numpy() for part in self._prober.probe(to_tensor(X, self._dtype), columns, float(h)))
         return even + self._offset + odd, even + self._offset - odd
+
+    def scores_and_gradients(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """f(x), shape (n,), float64, and ∇f(x), shape (n, d)."""
+        scores, gradients = self._prober.scores_and_gradients(to_tensor(X, self._dtype))
+        return scores[:, 0].double().numpy() + self._offset, gradients[:, 0].numpy()
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows of the last X, given as a mask, will be asked about from now on."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from models.distances import chunks
 from models.expansions.base import Expansion, KernelSpace, LiveExpansion
 from models.kernels import Nearby
-from models.probing import FeatureProber, Moves, Prober, add_probes
+from models.probing import FeatureProber, Moves, Prober, add_gradients, add_probes
 from models.registry import at_least
 
 if TYPE_CHECKING:
@@ -242,12 +242,9 @@ class RandomFeatureSum(LiveExpansion):
         for block, weights in self.panels(dtype):
             frequencies = block.frequencies if coords is None else block.frequencies[coords]
             weights = weights[:, columns]
-            downward = -weights.t().contiguous()
             for rows in chunks(len(X), weights.numel(), at_least=16):
                 angles = block.angles(X[rows], scale)
-                slopes = torch.sin(angles)[:, None, :] * downward
-                gradients[rows].view(-1, width).addmm_(slopes.view(-1, len(weights)), frequencies.t(), alpha=scale)
-                scores[rows].addmm_(angles.cos_(), weights)
+                add_gradients(angles, weights, frequencies, scale, scores[rows], gradients[rows])
         return scores, gradients
 
     def probe(self, X: Tensor, coords: Tensor, h: float, known: Sequence[Moves] | None = None) -> tuple[Tensor, Tensor]:
