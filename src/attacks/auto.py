@@ -25,7 +25,7 @@ PATIENCE, GAIN = 5, 1e-3
 HOPELESS = 0.1
 # Share of its queries after which Square gives up on a row, where it is told how far others lowered the margin.
 TRIAL = 0.05
-# Gradients Auto gives MinNorm: on training rows of MNIST 1 vs 7, wide and narrow kernels, twice as many lowered nothing.
+# Gradients Auto gives MinNorm: twice as many lowered nothing on training rows of MNIST 1 vs 7, wide and narrow kernels.
 NEAREST = 30
 # Of Auto, in this order.
 STAGES = ("apgd", "min_norm", "apgd_from_min_norm", "apgd_from_random", "square")

@@ -116,7 +116,7 @@ def nearest_below_plane(
 def lowest_in_ball(
     X: np.ndarray, normals: np.ndarray, radius: float, box: tuple[Limit, Limit], iterations: int = 20
 ) -> np.ndarray:
-    """Point of the L2 ball and the box where ``normal · z`` is least, row by row: a linear model's optimal perturbation.
+    """Point of L2 ball and box where ``normal · z`` is least, row by row: the optimal perturbation of a linear model.
 
     It is ``clip(x - t · normal)`` with t >= 0 such that its length is the radius, or as long as the box allows. With
     what t clips taken as fixed, the t of the right length has a closed form. From radius / ‖normal‖ on, which is right
