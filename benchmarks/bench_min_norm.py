@@ -5,7 +5,7 @@ gradients (the worst budget); `area` is the area between our curve of accuracy o
 distortion and the best one known (per point the nearest of all attacks and budgets), as a share of the area under it.
 Peers that fail on a point count as infinitely far there. Without adv-lib (see peers.py) the rest is compared. ALMA's
 loss divides by the third logit, so it gets one: a constant below the other two.
-    python benchmarks/bench_min_norm.py [dataset] [budget ...]
+    python benchmarks/bench_min_norm.py [dataset] [budget ...] [model ...] [points=60]
 """
 
 import sys
@@ -29,8 +29,9 @@ from pipeline.data import load_dataset
 warnings.filterwarnings("ignore")
 THEIRS = adv_lib_attacks()
 DATASET = sys.argv[1] if len(sys.argv) > 1 else "digits_1v7"
-BUDGETS = [int(value) for value in sys.argv[2:]] or [30, 100]
-POINTS = 60
+WORDS = sys.argv[2:]
+BUDGETS = [int(word) for word in WORDS if word.isdigit()] or [30, 100]
+POINTS = next((int(word.removeprefix("points=")) for word in WORDS if word.startswith("points=")), 60)
 
 
 class Scores(torch.autograd.Function):
@@ -156,7 +157,8 @@ MODELS = {
     "svc": SVC(C=8.0),
 }
 rows = np.random.default_rng(0).permutation(len(data.y_train))[:2000]
-for name, model in MODELS.items():
+wanted = [name for name in MODELS if name in WORDS] or list(MODELS)
+for name, model in ((name, MODELS[name]) for name in wanted):
     model.fit(data.X_train[rows], data.y_train[rows])
     X, y = data.X_test[:POINTS], data.y_test[:POINTS]
     correct = model.predict(X) == y

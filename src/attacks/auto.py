@@ -260,9 +260,8 @@ class Auto(FixedEpsilonAttack):
         nearest = problem.X.copy()
 
         def find_nearest() -> None:
-            index, points = self._run(
-                MinNorm(**self._common(), norm=self.norm, gradients=NEAREST, starts=2).run, lowest
-            )
+            search = MinNorm(**self._common(), norm=self.norm, gradients=NEAREST, starts=2)
+            index, points = self._run(search.run, lowest)
             nearest[index] = points
             self._count(lowest, points, index)
 

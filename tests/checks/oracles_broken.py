@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.svm import SVC
 
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
 from attacks.targets import batched_queries
@@ -384,6 +385,28 @@ class EarlyPGD(PGD):
     def __call__(self, model, X, y, **kwargs):
         result = honest(self, steps=2, step_size=self.epsilon / 5)(model, X, y)
         return replace(result, history={})
+
+
+@dataclass(frozen=True)
+class SurrogatePGD(PGD):
+    """Attacks a linear machine instead of the model, with the whole radius."""
+
+    def __call__(self, model, X, y, **kwargs):
+        found = honest(self)(SVC(kernel="linear", C=0.01).fit(X, y), X, y)
+        return moved_to(honest(self)(model, X, y), model, X, y, found.examples)
+
+
+@dataclass(frozen=True)
+class UphillPGD(PGD):
+    """Goes the wrong way from the fifth of all points with the largest margins."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result, signs = honest(self)(model, X, y), np.where(y == model.classes_[1], 1, -1)
+        margins = signs * result.clean_scores
+        slopes = signs[:, None] * model.scores_and_gradients(X)[1]
+        uphill = np.clip(X + self.epsilon * np.sign(slopes), 0, 1)
+        wrong = (margins > np.quantile(margins, 0.8))[:, None]
+        return moved_to(result, model, X, y, np.where(wrong, uphill, result.examples))
 
 
 @dataclass(frozen=True)

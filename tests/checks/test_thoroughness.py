@@ -17,6 +17,8 @@ ATTACKS = {
     "gives up on large margins": broken.DroppingPGD(epsilon=RADIUS, drops="half"),
     "keeps to 80 % of epsilon": broken.ShyPGD(epsilon=RADIUS),
     "stops early": broken.EarlyPGD(epsilon=RADIUS),
+    "attacks another model": broken.SurrogatePGD(epsilon=RADIUS),
+    "goes uphill from the largest margins": broken.UphillPGD(epsilon=RADIUS),
     "in L2: drops every tenth row": broken.DroppingPGD(epsilon=0.75, norm="l2"),
     "in L2: keeps to 80 % of epsilon": broken.ShyPGD(epsilon=0.75, norm="l2"),
     "in L2: stops early": broken.EarlyPGD(epsilon=0.75, norm="l2"),
