@@ -17,6 +17,8 @@ from attacks.validation import check_count, check_norm, check_whole
 FIRST_WALK = 40
 # Bisections on the segment to a point of the other class, before a walk from there.
 BISECTIONS = 10
+# Share of the steps in a cube after which a row that has no adversarial point yet takes one on the way to other data.
+SEARCH = 0.25
 # Where only a ball counts (inside another attack): how many radii away a point is not worth going on from.
 FAR = 3.0
 
@@ -111,6 +113,10 @@ def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, si
     X, sizes = problem.X[index], sizes[index]
     points, radius = nearest.points[index], nearest.distances[index]
     for step in range(steps):
+        if step == int(SEARCH * steps):
+            lost = np.isinf(nearest.distances[index])
+            approach_from_anchors(problem, nearest, index[lost], 1, BISECTIONS)
+            points[lost], radius[lost] = nearest.points[index[lost]], nearest.distances[index[lost]]
         margins, gradients = problem.margins_and_gradients(points, index)
         nearest.offer(points, margins, index)
         share = 0.5 * (1.0 + np.cos(np.pi * step / steps))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from attacks import ZOO, CarliniWagner, accuracy_at, as_target
+from attacks import ZOO, CarliniWagner, MinNorm, accuracy_at, as_target, min_norm
 from oracles_attacks import LinearModel, VanishingRBF
 
 RBF_MODELS = ["svc_rbf", "scaled_svc", "doubly_stochastic", "fixed_features", "support_vectors", "kernel_svc"]
@@ -189,3 +189,15 @@ def test_zoo_says_how_much_of_its_work_is_done(fitted, digits):
     assert len(shares) > 5
     assert (shares[:, 1] / shares[:, 0]).min() > 1 / 3
     assert (shares[:, 1] / shares[:, 0]).max() < 3
+
+
+def test_rows_that_no_step_breaks_close_in_from_the_way_to_the_other_class(digits, monkeypatch):
+    """Scores of a narrow kernel vanish between the classes: many rows know no adversarial point to begin with."""
+    model = SVC(C=8.0, gamma=1.0).fit(*digits[:2])
+    found = MinNorm(norm="linf", gradients=30, starts=1)(model, *digits[2:])
+    monkeypatch.setattr(min_norm, "SEARCH", 2.0)  # never
+    without = MinNorm(norm="linf", gradients=30, starts=1)(model, *digits[2:])
+    assert found.success.all()
+    assert found.distortion_linf.mean() < 0.9 * without.distortion_linf.mean()
+    assert np.median(found.distortion_linf) <= np.median(without.distortion_linf)
+    assert found.gradient_evaluations.max() <= 30
