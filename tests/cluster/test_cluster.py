@@ -28,7 +28,7 @@ from runs import start, table, wait_until
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 HEAD = ("nsenter", "--net=/run/netns/advsvm-head")
 JOBS = int(os.environ.get("CLUSTER_JOBS", "24"))
-PER_TASK = max(1, min(10, JOBS // 8))
+PER_TASK = max(1, min(10, JOBS // 4))
 CUT_SECONDS = 60
 # No dear proofs: the clock decides over no certificate, and half of a job is saved.
 SWEEP = (
