@@ -1,14 +1,14 @@
-"""Numbers, tables and figure of docs/reading.md's part about networks; scripts/networks_run.sh makes the runs.
+"""Numbers, tables and figure of docs/networks.md; scripts/networks_run.sh makes the runs.
 
-    python scripts/networks_page.py rate mnist_1v7    # a learning rate chosen on training rows → docs/networks.json
+python scripts/networks_page.py rate mnist_1v7    # a learning rate chosen on training rows → docs/networks.json
 python scripts/networks_page.py collect mlruns    # tracked runs of experiment=networks → docs/networks.json
-python scripts/networks_page.py draw              # docs/networks.json → docs/figures/networks.png
-python scripts/networks_page.py tables            # the tables in Markdown, to be pasted
+python scripts/networks_page.py write             # the tables of docs/networks.md, and docs/figures/networks.png
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,16 +19,17 @@ from pipeline.labels import model_name
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORED = DOCS / "networks.json"
+PAGE = DOCS / "networks.md"
 PAIRS = {
     "mnist_1v7": "MNIST 1 vs 7",
     "mnist_8v9": "MNIST 8 vs 9",
     "cifar10_automobile_truck": "automobile vs truck",
     "cifar10_dog_horse": "dog vs horse",
 }
-MODELS = ("natural_exact", "adv_svm_d_exact", "adv_svm_c_exact", "adv_linear_svm", "svc")
-MODELS += tuple(f"dnn_{way}" for way in ("natural", "standard", "mart", "vat", "free", "fgsm_rs"))
-# With the exact kernel: what every kernel machine of this page has.
-NAMES = {model: model_name(model.removesuffix("_exact")) for model in MODELS}
+NETWORKS = tuple(f"dnn_{way}" for way in ("natural", "standard", "mart", "vat", "free", "fgsm_rs"))
+# What results.md has of the exact kernel, tuned as the paper does.
+KERNEL = ("natural", "adv_svm_d", "adv_svm_c", "adv_linear_svm")
+HEAD = "| | tuned by | seeds | clean | FGSM | PGD: certified | PGD: attacked | C&W ≤ L2 1 | ZOO ≤ L2 1 | training [s] |"
 
 
 def rate(dataset: str) -> dict[str, Any]:
@@ -61,59 +62,107 @@ def collect(folder: str) -> dict[str, Any]:
     tracking = SimpleNamespace(folder=folder, uri=None, experiment="advsvm")
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for run in sorted(Reader(open_to_read(tracking)).runs(), key=lambda run: run.seed):
+        if run.dataset not in PAIRS or run.model not in NETWORKS:
+            continue
         cell = cells.setdefault((run.dataset, run.model), {"dataset": run.dataset, "model": run.model})
-        settings = {"tune": run.params["tune.name"]} | {
-            name.removeprefix("model."): run.params[name]
-            for name in ("model.learning_rate", "model.epochs", "model.training.steps", "model.training.replays")
-            if name in run.params
-        }
-        cell.setdefault("settings", settings)
+        names = ("model.learning_rate", "model.epochs", "model.training.steps", "model.training.replays")
+        settings = {name.removeprefix("model."): run.params[name] for name in names if name in run.params}
+        if cell.setdefault("settings", settings) != settings:
+            raise SystemExit(f"{run.dataset}, {run.model}: runs with {cell['settings']} and with {settings}")
         cell.setdefault("clean", {})[str(run.seed)] = round(100 * run.metrics["clean_accuracy"], 2)
         cell.setdefault("train_seconds", {})[str(run.seed)] = round(run.metrics["train_seconds"], 2)
-        if run.attack == "none":
-            continue
         kind = "accuracy_at_l2_cap" if run.attack in ("cw", "zoo") else "attacked_accuracy"
         cell.setdefault(run.attack, {})[str(run.seed)] = round(100 * run.metrics[kind], 2)
         cell.setdefault("points", {})[run.attack] = int(run.metrics["n_attacked"])
         if run.attack == "pgd":
             cell.setdefault("certified", {})[str(run.seed)] = round(100 * run.metrics["certified_accuracy"], 2)
-    order = [(d, m) for d in PAIRS for m in NAMES]
+    order = [(d, m) for d in PAIRS for m in NETWORKS]
     return {"runs": [cells[key] for key in order if key in cells]}
 
 
-def spread(values: dict[str, float] | None, digits: int = 2) -> str:
-    """98.71 of one seed, 98.71 ± 0.20 of several, – of none."""
-    if not values:
-        return "–"
-    numbers = list(values.values())
-    return f"{mean(numbers):.{digits}f}" + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
+def spread(values: list[float]) -> str:
+    """98.71 of one seed, 98.71 ± 0.20 of several."""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def row(run: dict[str, Any]) -> str:
-    """One model in Markdown."""
-    columns = [spread(run.get(name)) for name in ("clean", "fgsm", "certified", "pgd", "cw", "zoo")]
-    return f"| {NAMES[run['model']]} | {' | '.join(columns)} | {mean(run['train_seconds'].values()):.2g} |"
+def of_network(run: dict[str, Any]) -> dict[str, str]:
+    """The columns of a network: all of its seeds."""
+    cells = {name: spread(list(run[name].values())) for name in run if name in HEADED}
+    return {"seeds": str(len(run["clean"])), "tuned": "held-out rows"} | cells
 
 
-def table(stored: dict[str, Any], dataset: str) -> list[str]:
-    """The lines of one pair's table."""
-    head = "| | clean | FGSM | PGD: certified | PGD: attacked | C&W ≤ L2 1 | ZOO ≤ L2 1 | training [s] |"
-    return [head, "|---" * 8 + "|", *(row(run) for run in stored["runs"] if run["dataset"] == dataset)]
+def of_results(section: dict[str, Any], model: str) -> dict[str, str]:
+    """The columns of a kernel machine as docs/results.json has them."""
+    found = {c["attack"]: c for c in section["cells"] if c["model"] == model}
+    name = found["none"]["row"]
+    seconds = next(entry["training"] for entry in section["seconds"] if entry["row"] == name)
+    attacks = {"clean": "none", "fgsm": "fgsm", "pgd": "pgd", "cw": "cw", "zoo": "zoo"}
+    cells = {
+        column: "{:.2f} ± {:.2f}".format(*found[attack]["accuracy"])
+        for column, attack in attacks.items()
+        if attack in found
+    }
+    return cells | {"seeds": str(found["none"]["seeds"]), "tuned": "accuracy", "train_seconds": f"{seconds:.2g}"}
 
 
-def draw(stored: dict[str, Any], file: Path) -> None:
+def of_robust_tuning(run: dict[str, Any]) -> dict[str, str]:
+    """The columns of a machine whose settings were chosen for the threat."""
+    by = "the threat" if run["by"] == "robust accuracy" else run["by"]
+    cells = {"clean": spread(run["clean"]), "pgd": spread(run["attacked"]), "certified": spread(run["certified"])}
+    seconds = {"train_seconds": f"{mean(run['train_seconds']):.2g}"} if "train_seconds" in run else {}
+    return cells | seconds | {"seeds": str(len(run["clean"])), "tuned": by}
+
+
+HEADED = ("clean", "fgsm", "certified", "pgd", "cw", "zoo", "train_seconds")
+
+
+def rows(dataset: str) -> list[tuple[str, dict[str, str]]]:
+    """(name, columns) of every model of a pair: as the paper tunes them, for the threat, networks."""
+    results, robust, stored = (
+        json.loads((DOCS / file).read_text()) for file in ("results.json", "robust_tuning.json", "networks.json")
+    )
+    (section,) = (s for s in results["sections"] if s["dataset"] == dataset and s["label"].startswith("exact"))
+    found = [(model_name(model), of_results(section, model)) for model in KERNEL]
+    found += [
+        (model_name(run["model"]), of_robust_tuning(run))
+        for run in robust["runs"]
+        if run["dataset"] == dataset and "L∞ 8/255" in run["section"] and not run["by"].startswith("accuracy")
+    ]
+    found += [(model_name(run["model"]), of_network(run)) for run in stored["runs"] if run["dataset"] == dataset]
+    return found
+
+
+def table(dataset: str) -> str:
+    """One pair's table in Markdown."""
+    lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
+    for name, columns in rows(dataset):
+        seconds = columns.get("train_seconds", "–").split(" ")[0]
+        shown = [columns.get(c, "–") for c in ("tuned", "seeds", *HEADED[:-1])]
+        lines.append(f"| {' | '.join([name, *shown, seconds])} |")
+    return "\n".join(lines)
+
+
+def render(page: str) -> str:
+    """The page with its tables made anew, each between its two marks."""
+    for dataset in PAIRS:
+        begin, end = f"<!-- table {dataset} -->\n", "\n<!-- end -->"
+        page = re.sub(f"(?s){re.escape(begin)}.*?{end}", lambda _, d=dataset, b=begin: b + table(d) + end, page)
+    return page
+
+
+def draw(file: Path) -> None:
     """Accuracy under PGD against the seconds of one training, one panel per pair."""
     from pipeline.figures.charts import Line, Panel, lines
 
     panels = []
     for dataset, title in PAIRS.items():
         points = []
-        for run in (run for run in stored["runs"] if run["dataset"] == dataset and run.get("pgd")):
-            seconds = mean(run["train_seconds"].values())
-            name = NAMES[run["model"]]
-            points.append(Line.of_groups(name, {seconds: list(run["pgd"].values())}, 1.0))
-        if points:
-            panels.append(Panel(title, "training [s]", "accuracy under PGD [%]", points, log_x=True))
+        for name, columns in rows(dataset):
+            if "train_seconds" in columns and "pgd" in columns:
+                seconds, reached = (float(columns[c].split(" ")[0]) for c in ("train_seconds", "pgd"))
+                label = name + ("" if columns["tuned"] in ("accuracy", "held-out rows") else ", for the threat")
+                points.append(Line.of_groups(label, {seconds: [reached]}, 1.0))
+        panels.append(Panel(title, "training [s]", "accuracy under PGD [%]", points, log_x=True))
     lines(panels).savefig(file, dpi=110, bbox_inches="tight")
 
 
@@ -129,11 +178,9 @@ def main(what: str, *arguments: str) -> None:
         stored |= collect(*arguments)
     if what in ("rate", "collect"):
         STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-    if what == "draw":
-        draw(stored, DOCS / "figures" / "networks.png")
-    if what == "tables":
-        for dataset, title in PAIRS.items():
-            print(f"\n### {title}\n", *table(stored, dataset), sep="\n")
+    if what == "write":
+        PAGE.write_text(render(PAGE.read_text()))
+        draw(DOCS / "figures" / "networks.png")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,23 @@ def test_adversarial_training_helps_against_the_attack_it_was_made_for(digits):
     assert robust["standard"] > robust["natural"] + 0.1
 
 
+@pytest.mark.parametrize("ramp", [0.0, 0.5])
+def test_perturbations_grow_to_their_full_size_and_stay_there(ramp, digits, monkeypatch):
+    seen = []
+    losses = Natural.losses
+
+    def record(self, network, X, y, ball):
+        seen.append(ball.radius)
+        return losses(self, network, X, y, ball)
+
+    monkeypatch.setattr(Natural, "losses", record)
+    model = AdvNetwork("natural", epsilon=0.2, epochs=4, batch_size=32, ramp=ramp).fit(*digits[:2])
+    assert len(seen) == model.n_iter_
+    expected = [0.2 * min(1.0, step / (ramp * len(seen))) if ramp else 0.2 for step in range(len(seen))]
+    np.testing.assert_allclose(seen, expected)
+    assert seen[-1] == 0.2
+
+
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_alone(digits):
     X, y, X_test, _ = digits
     torch.manual_seed(3)
