@@ -8,12 +8,13 @@ python scripts/networks_page.py write             # the tables of docs/networks.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
+
+from pages import fill, spread
 
 from pipeline.labels import model_name
 
@@ -80,11 +81,6 @@ def collect(folder: str) -> dict[str, Any]:
     return {"runs": [cells[key] for key in order if key in cells]}
 
 
-def spread(values: list[float]) -> str:
-    """98.71 of one seed, 98.71 ± 0.20 of several."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
 def of_network(run: dict[str, Any]) -> dict[str, str]:
     """The columns of a network: all of its seeds."""
     cells = {name: spread(list(run[name].values())) for name in run if name in HEADED}
@@ -143,11 +139,8 @@ def table(dataset: str) -> str:
 
 
 def render(page: str) -> str:
-    """The page with its tables made anew, each between its two marks."""
-    for dataset in PAIRS:
-        begin, end = f"<!-- table {dataset} -->\n", "\n<!-- end -->"
-        page = re.sub(f"(?s){re.escape(begin)}.*?{end}", lambda _, d=dataset, b=begin: b + table(d) + end, page)
-    return page
+    """The page with its tables made anew."""
+    return fill(page, {f"table {dataset}": table(dataset) for dataset in PAIRS})
 
 
 def draw(file: Path) -> None:

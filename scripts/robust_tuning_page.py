@@ -1,19 +1,20 @@
 """Numbers and tables of docs/robust_tuning.md; scripts/robust_tuning_run.sh makes the runs.
 
-python scripts/robust_tuning_page.py collect mlruns   # tracked runs of experiment=robust_tuning → docs/robust_tuning.json
+python scripts/robust_tuning_page.py collect mlruns   # tracked runs → docs/robust_tuning.json
 python scripts/robust_tuning_page.py write            # the tables of docs/robust_tuning.md
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
 from typing import Any
+
+from pages import fill, spread
 
 from pipeline.labels import model_name
 
@@ -68,11 +69,6 @@ def collect(folder: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def spread(values: list[float]) -> str:
-    """98.71 of one seed, 98.71 ± 0.20 of several."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
 def row(run: dict[str, Any]) -> str:
     """One model, tuned in one way, in Markdown."""
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run["chosen"].items())
@@ -119,28 +115,25 @@ def comparisons(stored: dict[str, Any], first: str, second: str, by: str) -> Ite
             kind: [[run[kind][run["seeds"].index(seed)] for seed in seeds] for run in pair]
             for kind in ("clean", "attacked")
         }
-        told = []
+        parts = []
         for kind, words in (("attacked", "under PGD"), ("clean", "clean")):
             ours, theirs = values[kind]
             differences = [a - b for a, b in zip(ours, theirs)]
             # The t-test has nothing to say of one seed, or where all differ alike.
             decided = len(seeds) > 1 and stdev(differences) > 1e-9
             p = f" (p = {ttest_rel(ours, theirs).pvalue:.2g})" if decided else ""
-            told.append(f"{mean(differences):+.2f} points {words}{p}")
+            parts.append(f"{mean(differences):+.2f} points {words}{p}")
         count = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds, paired"
-        yield f"- {section}, {count}: {', '.join(told)}."
+        yield f"- {section}, {count}: {', '.join(parts)}."
 
 
 def render(page: str) -> str:
-    """The page with its tables and comparisons made anew, each between its two marks."""
+    """The page with its tables and comparisons made anew."""
     stored = json.loads(STORED.read_text())
     parts = {f"table {title}": table(title) for title in SECTIONS.values()}
     for model in ("adv_svm_d", "adv_svm_c"):
         parts[f"{model} minus natural"] = "\n".join(comparisons(stored, model, "natural", "robust accuracy"))
-    for mark, text in parts.items():
-        begin, end = f"<!-- {mark} -->\n", "\n<!-- end -->"
-        page = re.sub(f"(?s){re.escape(begin)}.*?{end}", lambda _, b=begin, t=text: b + t + end, page)
-    return page
+    return fill(page, parts)
 
 
 def main(what: str, *arguments: str) -> None:
