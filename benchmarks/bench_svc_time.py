@@ -16,12 +16,20 @@ from timing import best_time, report
 from models import RBF, AdvSVM, grid_search
 from pipeline.data import load_dataset
 
-# Several passes are allowed: one pass of the paper's algorithm stops short of the optimum that SVC finds. C, step and
-# passes were chosen on training rows, never on test rows: on 1v7 the best of two passes on a fifth held out (with one
-# pass it is level there by a hair), on automobile/truck by the 5-fold grid (six passes; eight do no better). The
-# other pair of each dataset has the settings of the first.
-MNIST = {"ours": {"schedule": "diminishing", "C": 32.0, "step": 2.0, "passes": 2}, "width_scale": 4.0, "points": 0.2}
-CIFAR = {"ours": {"schedule": "diminishing", "C": 32.0, "step": 0.5, "passes": 6}, "width_scale": 6.0, "points": 0.5}
+# C, step, batches and passes were chosen on training rows, never on test rows: on the pair named first by a fifth held
+# out. There one pass in batches of 125 on 1v7 (99.81 %) is as good as two of 500 (99.85 %) in a quarter of the time;
+# automobile/truck takes two passes of 250 and the mean of their last half (80.0 %, the peer 80.3 %), where one pass of
+# 125 has 79.2 % and six of 500 have 79.8 %. The other pair of each dataset has the settings of the first.
+MNIST = {
+    "ours": {"schedule": "diminishing", "C": 64.0, "step": 2.0, "batch_size": 125, "passes": 1},
+    "width_scale": 4.0,
+    "points": 0.2,
+}
+CIFAR = {
+    "ours": {"schedule": "diminishing", "C": 128.0, "step": 0.5, "batch_size": 250, "passes": 2, "averaging": "tail"},
+    "width_scale": 6.0,
+    "points": 0.5,
+}
 SETTINGS = {"mnist_1v7": MNIST, "mnist_8v9": MNIST, "cifar10_automobile_truck": CIFAR, "cifar10_dog_horse": CIFAR}
 PEER_C = 8.0
 POWERS = [2.0**power for power in range(-3, 4)]

@@ -16,5 +16,5 @@ def fill(page: str, parts: Mapping[str, str]) -> str:
     """The page with each part's text between ``<!-- its name -->`` and the next ``<!-- end -->``."""
     for name, text in parts.items():
         pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
-        page = re.sub(pattern, lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page, flags=re.S)
+        page = re.sub(pattern, lambda found, text=text: f"{found[1]}\n{text}\n\n{found[2]}", page, flags=re.S)
     return page
