@@ -81,10 +81,16 @@ def collect(folder: str) -> dict[str, Any]:
     return {"runs": [cells[key] for key in order if key in cells]}
 
 
+def seconds_of(values: list[float]) -> str:
+    """Their mean, to two digits or the second."""
+    return f"{mean(values):.0f}" if mean(values) >= 10 else f"{mean(values):.2g}"
+
+
 def of_network(run: dict[str, Any]) -> dict[str, str]:
     """The columns of a network: all of its seeds."""
-    cells = {name: spread(list(run[name].values())) for name in run if name in HEADED}
-    return {"seeds": str(len(run["clean"])), "tuned": "held-out rows"} | cells
+    cells = {name: spread(list(run[name].values())) for name in HEADED[:-1] if name in run}
+    cells |= {"seeds": str(len(run["clean"])), "tuned": "held-out rows"}
+    return cells | {"train_seconds": seconds_of(list(run["train_seconds"].values()))}
 
 
 def of_results(section: dict[str, Any], model: str) -> dict[str, str]:
@@ -98,14 +104,14 @@ def of_results(section: dict[str, Any], model: str) -> dict[str, str]:
         for column, attack in attacks.items()
         if attack in found
     }
-    return cells | {"seeds": str(found["none"]["seeds"]), "tuned": "accuracy", "train_seconds": f"{seconds:.2g}"}
+    return cells | {"seeds": str(found["none"]["seeds"]), "tuned": "accuracy", "train_seconds": seconds_of([seconds])}
 
 
 def of_robust_tuning(run: dict[str, Any]) -> dict[str, str]:
     """The columns of a machine whose settings were chosen for the threat."""
     by = "the threat" if run["by"] == "robust accuracy" else run["by"]
     cells = {"clean": spread(run["clean"]), "pgd": spread(run["attacked"]), "certified": spread(run["certified"])}
-    seconds = {"train_seconds": f"{mean(run['train_seconds']):.2g}"} if "train_seconds" in run else {}
+    seconds = {"train_seconds": seconds_of(run["train_seconds"])} if "train_seconds" in run else {}
     return cells | seconds | {"seeds": str(len(run["clean"])), "tuned": by}
 
 
@@ -132,9 +138,8 @@ def table(dataset: str) -> str:
     """One pair's table in Markdown."""
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     for name, columns in rows(dataset):
-        seconds = columns.get("train_seconds", "–").split(" ")[0]
-        shown = [columns.get(c, "–") for c in ("tuned", "seeds", *HEADED[:-1])]
-        lines.append(f"| {' | '.join([name, *shown, seconds])} |")
+        shown = [columns.get(column, "–") for column in ("tuned", "seeds", *HEADED)]
+        lines.append(f"| {' | '.join([name, *shown])} |")
     return "\n".join(lines)
 
 
@@ -144,19 +149,35 @@ def render(page: str) -> str:
 
 
 def draw(file: Path) -> None:
-    """Accuracy under PGD against the seconds of one training, one panel per pair."""
-    from pipeline.figures.charts import Line, Panel, lines
+    """Accuracy under PGD against the seconds of one training, one panel per pair; networks are filled."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    panels = []
-    for dataset, title in PAIRS.items():
-        points = []
-        for name, columns in rows(dataset):
-            if "train_seconds" in columns and "pgd" in columns:
-                seconds, reached = (float(columns[c].split(" ")[0]) for c in ("train_seconds", "pgd"))
-                label = name + ("" if columns["tuned"] in ("accuracy", "held-out rows") else ", for the threat")
-                points.append(Line.of_groups(label, {seconds: [reached]}, 1.0))
-        panels.append(Panel(title, "training [s]", "accuracy under PGD [%]", points, log_x=True))
-    lines(panels).savefig(file, dpi=110, bbox_inches="tight")
+    from pipeline.figures.style import CYCLE, legend_beside, panels_of, tidy
+
+    figure, row = panels_of(len(PAIRS))
+    looks: dict[str, dict[str, Any]] = {}
+    for axes, (dataset, title) in zip(row, PAIRS.items()):
+        points = [(name, columns) for name, columns in rows(dataset) if {"train_seconds", "pgd"} <= columns.keys()]
+        reached = [float(columns["pgd"].split(" ")[0]) for _, columns in points]
+        # What is far below the others stands on the axis, with its number.
+        floor = min(value for value in reached if value > max(reached) - 20) - 1
+        for (name, columns), value in zip(points, reached):
+            label = name + ("" if columns["tuned"] in ("accuracy", "held-out rows") else ", for the threat")
+            colour, marker = CYCLE[len(looks) % len(CYCLE)], "osD^vPX"[len(looks) % 7]
+            fill = {} if name.startswith("DNN") else {"markerfacecolor": "none"}
+            look = looks.setdefault(label, {"color": colour, "marker": marker, "linestyle": "none", **fill})
+            seconds = float(columns["train_seconds"])
+            axes.plot(seconds, max(value, floor), label=label, clip_on=False, **look)
+            if value < floor:
+                axes.annotate(f"{value:.1f} % ↓", (seconds, floor), (4, 5), textcoords="offset points", fontsize=8)
+        axes.set(title=title, xlabel="training [s]", ylabel="accuracy under PGD [%]", xscale="log")
+        axes.set_ylim(floor, max(reached) + 1)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        tidy(axes)
+    legend_beside(figure)
+    figure.savefig(file, dpi=110)
 
 
 def main(what: str, *arguments: str) -> None:
