@@ -174,6 +174,8 @@ def run_checks(context: CheckContext, level: str, of_model: list[Check] | None =
 
     ``of_model`` holds what `check_model` found; what is not in it is asked here.
     """
+    if level not in ("off", "cheap", "full"):
+        raise ValueError(f"level must be one of off, cheap, full, got {level!r}")
     found = {check.id: check for check in of_model or []}
     entries = [] if level == "off" else all_checks(context.cfg.evaluation.checks)
     return [run_check(entry, context, level, found.get(entry.id)) for entry in entries]
