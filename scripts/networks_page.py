@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,8 +82,8 @@ def collect(folder: str) -> dict[str, Any]:
 
 
 def seconds_of(values: list[float]) -> str:
-    """Their mean, to two digits or the second."""
-    return f"{mean(values):.0f}" if mean(values) >= 10 else f"{mean(values):.2g}"
+    """Their median (a seed may have met another job), to two digits or the second."""
+    return f"{median(values):.0f}" if median(values) >= 10 else f"{median(values):.2g}"
 
 
 def of_network(run: dict[str, Any]) -> dict[str, str]:
