@@ -16,20 +16,16 @@ from timing import best_time, report
 from models import RBF, AdvSVM, grid_search
 from pipeline.data import load_dataset
 
-# C, step, batches and passes were chosen on training rows, never on test rows: on the pair named first by a fifth held
-# out. There one pass in batches of 125 on 1v7 (99.81 %) is as good as two of 500 (99.85 %) in a quarter of the time;
-# automobile/truck takes two passes of 250 and the mean of their last half (80.0 %, the peer 80.3 %), where one pass of
-# 125 has 79.2 % and six of 500 have 79.8 %. The other pair of each dataset has the settings of the first.
+# C, step, batches and passes were chosen on training rows, never on test rows, and the other pair of each dataset has the
+# settings of the first. On 1v7 by a fifth held out: one pass in batches of 125 (99.81 %) is as good there as two of 500
+# (99.85 %) in a quarter of the time. On automobile/truck by the 5-fold grid (six passes; eight do no better): a fifth
+# held out is too few rows there, what it chose (two passes of 250, the mean of their last half) was two points short.
 MNIST = {
     "ours": {"schedule": "diminishing", "C": 64.0, "step": 2.0, "batch_size": 125, "passes": 1},
     "width_scale": 4.0,
     "points": 0.2,
 }
-CIFAR = {
-    "ours": {"schedule": "diminishing", "C": 128.0, "step": 0.5, "batch_size": 250, "passes": 2, "averaging": "tail"},
-    "width_scale": 6.0,
-    "points": 0.5,
-}
+CIFAR = {"ours": {"schedule": "diminishing", "C": 32.0, "step": 0.5, "passes": 6}, "width_scale": 6.0, "points": 0.5}
 SETTINGS = {"mnist_1v7": MNIST, "mnist_8v9": MNIST, "cifar10_automobile_truck": CIFAR, "cifar10_dog_horse": CIFAR}
 PEER_C = 8.0
 POWERS = [2.0**power for power in range(-3, 4)]
@@ -81,16 +77,17 @@ def compare(name: str, settings: dict, with_libsvm: bool) -> None:
         found[peer] = {"seconds": spent, "accuracy": accuracy(fitted, data)}
     fastest = min(found, key=lambda peer: found[peer]["seconds"])
     theirs, reached = found[fastest], accuracy(ours, data)
+    level = reached >= theirs["accuracy"] - settings["points"] / 100
     report(
         "svc_time",
         case=name,
         section="Training",
-        what=f"exact kernel, seconds to SVC's accuracy within {settings['points']} points, {name}",
+        what=f"exact kernel, {'' if level else 'NOT '}within {settings['points']} points of SVC's accuracy, {name}",
         against=f"fit of the fastest SVC of {', '.join(found)}",
         ratio=seconds / theirs["seconds"],
         shown=f"{reached:.2%} in {seconds:.2f} s; {fastest} {theirs['accuracy']:.2%} in {theirs['seconds']:.2f} s",
         cheap=name == "mnist_1v7",
-        level=reached >= theirs["accuracy"] - settings["points"] / 100,
+        level=level,
         seconds=seconds,
         accuracy=reached,
         peers=found,
