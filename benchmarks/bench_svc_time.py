@@ -16,7 +16,7 @@ from timing import best_time, report
 from models import RBF, AdvSVM, grid_search
 from pipeline.data import load_dataset
 
-# C, step, batches and passes were chosen on training rows, never on test rows, and the other pair of each dataset has the
+# C, step, batches and passes were chosen on training rows, never on test rows; the other pair of each dataset has the
 # settings of the first. On 1v7 by a fifth held out: one pass in batches of 125 (99.81 %) is as good there as two of 500
 # (99.85 %) in a quarter of the time. On automobile/truck by the 5-fold grid (six passes; eight do no better): a fifth
 # held out is too few rows there, what it chose (two passes of 250, the mean of their last half) was two points short.
