@@ -25,6 +25,11 @@ def at_most(most: float) -> Limit:
     return Limit(lambda value: value <= most, f"at most {most:g}")
 
 
+def one_of(*choices: str) -> Limit:
+    """One of these words."""
+    return Limit(lambda value: value in choices, f"one of {', '.join(choices)}")
+
+
 class Registered:
     """Base of a family of frozen dataclasses; a subclass with a `name` of its own joins the family's `registry`.
 

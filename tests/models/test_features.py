@@ -13,8 +13,8 @@ from models.kernels import Kernel
 from oracles_models import kernel_matrix
 
 
-def stream(kernel="rbf", d=6, m=256, seed=0, dtype=torch.float64, cache_mb=8.0):
-    return FeatureStream(KernelSpace(Kernel.registry[kernel](), (1.0,), d, dtype, seed), m, cache_mb)
+def stream(kernel="rbf", d=6, m=256, seed=0, dtype=torch.float64, cache_mb=8.0, sampling="gaussian"):
+    return FeatureStream(KernelSpace(Kernel.registry[kernel](), (1.0,), d, dtype, seed), m, cache_mb, sampling)
 
 
 def approximate_kernel(features, number, X, gamma):
@@ -23,17 +23,49 @@ def approximate_kernel(features, number, X, gamma):
     return (phi @ phi.t()).numpy()
 
 
+@pytest.mark.parametrize("sampling", ["gaussian", "orthogonal"])
 @pytest.mark.parametrize("kernel", sorted(Kernel.registry))
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**30), power=st.integers(6, 14))
-def test_features_converge_to_the_kernel_at_one_over_root_m(kernel, seed, power):
+def test_features_converge_to_the_kernel_at_one_over_root_m(kernel, sampling, seed, power):
     m = 2**power
     X = np.random.default_rng(seed).random((10, 6))
     exact = kernel_matrix(kernel, X, X, 1.5)
-    found = approximate_kernel(stream(kernel, m=m, seed=seed), 0, torch.from_numpy(X), 1.5)
+    found = approximate_kernel(stream(kernel, m=m, seed=seed, sampling=sampling), 0, torch.from_numpy(X), 1.5)
     # Each entry is a mean of m terms in [-2, 2] with variance at most 3/2, so its standard error is sqrt(1.5 / m).
     assert np.abs(found - exact).max() < 6 * np.sqrt(1.5 / m)
     assert np.sqrt(np.square(found - exact).mean()) < 2.5 * np.sqrt(1.5 / m)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**30), d=st.integers(1, 40), m=st.integers(1, 100))
+def test_orthogonal_features_have_the_lengths_of_independent_ones_and_right_angles(seed, d, m):
+    plain = stream(d=d, m=m, seed=seed).block(0)
+    found = stream(d=d, m=m, seed=seed, sampling="orthogonal").block(0)
+    assert torch.equal(found.phases, plain.phases)
+    torch.testing.assert_close(found.frequencies.norm(dim=0), plain.frequencies.norm(dim=0), rtol=1e-5, atol=1e-6)
+    for start in range(0, m, d):
+        group = found.frequencies[:, start : start + d] / found.frequencies[:, start : start + d].norm(dim=0)
+        torch.testing.assert_close(group.t() @ group, torch.eye(group.shape[1]).double(), rtol=0, atol=1e-5)
+    # The first of a group is the draw itself: no direction is preferred, neither is one of a line's two.
+    torch.testing.assert_close(found.frequencies[:, ::d], plain.frequencies[:, ::d], rtol=1e-5, atol=1e-6)
+
+
+def test_orthogonal_features_are_nearer_to_the_kernel():
+    X = torch.from_numpy(np.random.default_rng(0).random((20, 64)))
+    exact = kernel_matrix("rbf", X.numpy(), X.numpy(), 0.1)
+    errors = {
+        sampling: np.mean(
+            [
+                np.square(
+                    approximate_kernel(stream(d=64, m=64, seed=seed, sampling=sampling), 0, X, 0.1) - exact
+                ).mean()
+                for seed in range(50)
+            ]
+        )
+        for sampling in ("gaussian", "orthogonal")
+    }
+    assert errors["orthogonal"] < 0.8 * errors["gaussian"]
 
 
 def test_drawing_leaves_no_thread_behind_that_the_process_would_wait_for():
@@ -76,8 +108,9 @@ def test_memory_budget_holds():
     assert not features._kept
 
 
-def test_both_precisions_use_the_same_features():
-    single, double = stream(dtype=torch.float32), stream(dtype=torch.float64)
+@pytest.mark.parametrize("sampling", ["gaussian", "orthogonal"])
+def test_both_precisions_use_the_same_features(sampling):
+    single, double = (stream(dtype=dtype, sampling=sampling) for dtype in (torch.float32, torch.float64))
     assert torch.equal(single.block(1).frequencies.double(), double.block(1).frequencies)
 
 

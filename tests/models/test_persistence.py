@@ -16,6 +16,7 @@ MODELS = {
     "linear": lambda: AdvLinearSVM(C=0.5, box=(0.0, 1.0)),
     "svc": lambda: KernelSVC(C=2.0),
     "doubly_stochastic": lambda: AdvSVM(expansion=DoublyStochastic(n_features=64), batch_size=20),
+    "orthogonal": lambda: AdvSVM(expansion=DoublyStochastic(n_features=64, sampling="orthogonal"), batch_size=20),
     "support_vectors": lambda: AdvSVM(expansion="support_vectors", batch_size=20),
 }
 every_model = pytest.mark.parametrize("name", MODELS)

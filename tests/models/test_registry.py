@@ -170,6 +170,10 @@ def test_a_bound_that_a_kernel_names_and_does_not_prove_is_refused():
         (lambda: SupportVectors(budget=1), "expansion.budget must be at least 2, got 1"),
         (lambda: DoublyStochastic(n_features=0), "expansion.n_features must be at least 1, got 0"),
         (lambda: FixedFeatures(cache_mb=-1), "expansion.cache_mb must be at least 0, got -1"),
+        (
+            lambda: FixedFeatures(sampling="sobol"),
+            "expansion.sampling must be one of gaussian, orthogonal, got 'sobol'",
+        ),
     ],
 )
 def test_a_setting_outside_its_limits_is_named(make, message):

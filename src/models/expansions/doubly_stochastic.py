@@ -10,7 +10,7 @@ from torch import Tensor
 from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, RunningScores, negligible
-from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.expansions.random_features import FeatureStream, RandomFeatures, RandomFeatureSum
 from models.registry import at_least
 
 
@@ -24,6 +24,8 @@ class DoublyStochastic(RandomFeatures):
         Features per iteration.
     cache_mb : float
         Memory for blocks of features that would otherwise be drawn again at each prediction; no result depends on it.
+    sampling : {"gaussian", "orthogonal"}
+        Independent frequencies, or those of a block orthogonal: nearer to the kernel at the same number.
     """
 
     n_features: Annotated[int, at_least(1)] = 1024
@@ -31,14 +33,14 @@ class DoublyStochastic(RandomFeatures):
     name: ClassVar[str] = "doubly_stochastic"
 
     def begin(self, space: KernelSpace, n_columns: int) -> "DoublyStochasticSum":
-        return DoublyStochasticSum(space, n_columns, int(self.n_features), self.cache_mb)
+        return DoublyStochasticSum(self.stream(space), n_columns)
 
 
 class DoublyStochasticSum(RandomFeatureSum):
     """Block t belongs to iteration t; `terms[t]` holds its weights when it was added."""
 
-    def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
-        super().__init__(space, n_columns, n_features, cache_mb)
+    def __init__(self, stream: FeatureStream, n_columns: int):
+        super().__init__(stream, n_columns)
         self._live: list[tuple[int, Tensor]] | None = None
 
     def window_batches(self, n_rows: int, batch_size: int, n_batches: int, revisited: bool) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from models.batches import Batch, BatchView
 from models.distances import chunks
 from models.expansions.base import WINDOW_BYTES, KernelSpace, ScoreTracker
-from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.expansions.random_features import FeatureStream, RandomFeatures, RandomFeatureSum
 from models.registry import at_least
 
 
@@ -24,6 +24,8 @@ class FixedFeatures(RandomFeatures):
     n_features : int
     cache_mb : float
         Memory for the features of rows that training visits more than once.
+    sampling : {"gaussian", "orthogonal"}
+        Independent frequencies, or orthogonal ones: nearer to the kernel at the same number, for larger certificates.
     """
 
     n_features: Annotated[int, at_least(1)] = 8192
@@ -31,7 +33,7 @@ class FixedFeatures(RandomFeatures):
     name: ClassVar[str] = "fixed_features"
 
     def begin(self, space: KernelSpace, n_columns: int) -> "FixedFeatureSum":
-        return FixedFeatureSum(space, n_columns, int(self.n_features), self.cache_mb)
+        return FixedFeatureSum(self.stream(space), n_columns)
 
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "FixedFeatureSum":
         live = super().restore(space, arrays)
@@ -45,9 +47,9 @@ class FixedFeatureSum(RandomFeatureSum):
 
     approaches_kernel: ClassVar[bool] = False
 
-    def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
-        super().__init__(space, n_columns, n_features, cache_mb)
-        self.weights = torch.zeros(n_features, n_columns, dtype=space.dtype)
+    def __init__(self, stream: FeatureStream, n_columns: int):
+        super().__init__(stream, n_columns)
+        self.weights = torch.zeros(self.n_features, n_columns, dtype=self.space.dtype)
         self._tail_sum, self._tail_count = self.weights, 0
         # The batch last scored and its features: the same batch is added next.
         self._recent: tuple[Tensor, Tensor] | None = None
