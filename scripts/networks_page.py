@@ -2,6 +2,7 @@
 
 python scripts/networks_page.py rate mnist_1v7    # a learning rate chosen on training rows → docs/networks.json
 python scripts/networks_page.py collect mlruns    # tracked runs of experiment=networks → docs/networks.json
+python scripts/networks_page.py seconds mnist_8v9 # processor time of one training each, where other jobs were running
 python scripts/networks_page.py write             # the tables of docs/networks.md, and docs/figures/networks.png
 """
 
@@ -55,8 +56,11 @@ def rate(dataset: str) -> dict[str, Any]:
     return {"tried": tried, "chosen": max(tried, key=lambda row: (row["pgd"], row["clean"]))["learning_rate"]}
 
 
-def collect(folder: str) -> dict[str, Any]:
-    """Percentages and seconds by pair, model and attack, one value per seed; diverged trainings are not among them."""
+def collect(folder: str, stored: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Percentages and seconds by pair, model and attack, one value per seed; diverged trainings are not among them.
+
+    A network that the store has under PGD takes the place of the stored one; of another its attacks are added.
+    """
     from pipeline.report.tracked import Reader
     from pipeline.tracking.store import open_to_read
 
@@ -77,8 +81,38 @@ def collect(folder: str) -> dict[str, Any]:
         cell.setdefault("points", {})[run.attack] = int(run.metrics["n_attacked"])
         if run.attack == "pgd":
             cell.setdefault("certified", {})[str(run.seed)] = round(100 * run.metrics["certified_accuracy"], 2)
-    order = [(d, m) for d in PAIRS for m in NETWORKS]
-    return {"runs": [cells[key] for key in order if key in cells]}
+    found = {(cell["dataset"], cell["model"]): cell for cell in stored}
+    for key, cell in cells.items():
+        old = found.get(key, {})
+        added = cell if "pgd" in cell else {attack: cell[attack] for attack in ("cw", "zoo") if attack in cell}
+        found[key] = {**old, **added, "points": {**old.get("points", {}), **cell["points"]}}
+    return [found[key] for key in ((d, m) for d in PAIRS for m in NETWORKS) if key in found]
+
+
+def seconds(dataset: str, stored: list[dict[str, Any]]) -> None:
+    """Puts the processor time of one training in place of the stored seconds, seed 0, on one core."""
+    import time
+
+    import torch
+
+    from models import AdvNetwork
+    from models.networks import Training
+    from pipeline.data import load_dataset, read_settings
+
+    torch.set_num_threads(1)
+    data = load_dataset(read_settings(dataset))
+    for cell in stored:
+        if cell["dataset"] != dataset or cell["train_seconds"]:
+            continue
+        own = cell["settings"]
+        kind = Training.registry[cell["model"].removeprefix("dnn_")]
+        training = kind(**{n.removeprefix("training."): int(v) for n, v in own.items() if n.startswith("training.")})
+        network = AdvNetwork(
+            training, learning_rate=float(own["learning_rate"]), epochs=int(own["epochs"]), image_shape=data.image_shape
+        )
+        started = time.process_time()
+        network.fit(data.X_train, data.y_train)
+        cell["train_seconds"] = {"0": round(time.process_time() - started, 2)}
 
 
 def seconds_of(values: list[float]) -> str:
@@ -190,8 +224,11 @@ def main(what: str, *arguments: str) -> None:
             rates[dataset] = rate(dataset)
         print(rates[dataset]["chosen"])
     if what == "collect":
-        stored |= collect(*arguments)
-    if what in ("rate", "collect"):
+        (folder,) = arguments
+        stored["runs"] = collect(folder, stored.get("runs", []))
+    if what == "seconds":
+        seconds(*arguments, stored["runs"])
+    if what in ("rate", "collect", "seconds"):
         STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
     if what == "write":
         PAGE.write_text(render(PAGE.read_text()))
