@@ -44,7 +44,7 @@ $(DOCS_STAMP): $(STAMP)
 setup: $(STAMP) ## make .venv
 
 run: $(STAMP) ## the sweep of the README on the embedded digits
-	@$(BIN)/python -m pipeline.run -m model=natural,svc,adv_svm_c,adv_svm_d attack=pgd,zoo
+	@$(BIN)/python -m pipeline.run -m hydra/launcher=joblib attack=pgd,zoo model=natural,svc,adv_svm_c,adv_svm_d
 
 ui: $(STAMP) ## MLflow's UI on mlruns/, on this machine only (PORT=5000)
 	@echo "all runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=results"
