@@ -15,7 +15,7 @@ from attacks.multiclass import ManyClasses
 from attacks.problem import AttackState, Observer, Problem, Progress, Records, Request, RunResult, misclassified, shared
 from attacks.result import AttackResult, capped, joined
 from attacks.targets import as_target, has_gradients
-from attacks.threat import Constraints, Threat
+from attacks.threat import Constraints, Threat, check_constraints
 from attacks.validation import (
     Unattackable,
     check_box,
@@ -116,6 +116,7 @@ class Attack(Attacker):
     def __post_init__(self) -> None:
         check_box(self.box)
         check_settings(self)
+        check_constraints(self.constraints)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
 

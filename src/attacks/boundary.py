@@ -152,6 +152,34 @@ def approach_from_anchors(
     return reached
 
 
+def approach_at_random(
+    problem: "Problem", nearest: Nearest, index: np.ndarray, queries: int, seed: int, tries: int = 64
+) -> np.ndarray:
+    """Bisect to those rows of `index` without an adversarial point from random points of their limits; which had luck.
+
+    A point of the other class is of no use where the attacker may change a few of its features only. Every second try
+    is a corner: the far ends of the features are where most is gained. A try is one query.
+    """
+    lost = index = index[np.isinf(nearest.distances[index])]
+    for number in range(tries):
+        if len(index) == 0:
+            break
+        # What is drawn depends on the seed and the try alone, not on the rows beside.
+        draw = np.random.default_rng([seed, 17, number])
+        X, (low, high) = problem.X[index], problem.limits(index)
+        shares = draw.integers(0, 2, X.shape[1]) if number % 2 == 0 else draw.random(X.shape[1])
+        low = np.where(np.isfinite(low), low, X.min(axis=1, keepdims=True) - 1.0)
+        high = np.where(np.isfinite(high), high, X.max(axis=1, keepdims=True) + 1.0)
+        ends = np.clip(low + shares * (high - low) + np.zeros_like(X), low, high).astype(X.dtype)
+        margins = problem.margins_at(ends, index)
+        nearest.offer(ends, margins, index)
+        hit = margins <= -nearest.depth
+        if hit.any():
+            bisect(problem, nearest, ends[hit], index[hit], queries)
+        index = index[~hit]
+    return np.setdiff1d(lost, index)
+
+
 def crosses_within(
     problem: "Problem", nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
 ) -> np.ndarray:

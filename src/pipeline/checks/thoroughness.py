@@ -101,7 +101,7 @@ def perturbation_is_not_zero(context: CheckContext, part: Part) -> Check:
     still = int((open_rows & ~moved).sum())
     evidence = {"unchanged": still, "attacked": int(open_rows.sum())}
     if part.capped and still:
-        return skipped(f"examples of {part.name} beyond the L2 cap were put back by attack.l2_cap", **evidence)
+        return skipped(f"examples of {part.name} outside {part.threat} were put back", **evidence)
     if still == open_rows.sum():
         return failed(f"{part.name} changed no point at all", **evidence)
     if still > 0.1 * open_rows.sum():
@@ -192,13 +192,13 @@ def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[
     """How far the margin fell under the attack, and how much farther it falls by simple means inside the ball."""
     X, limits = context.X[rows].astype(np.float64), context.limits(part, rows)
     points = np.asarray(part.result.examples)[rows].astype(np.float64)
-    tries = [points, _stretched(part, X, points, limits)]
-    still = ~(points != X).any(axis=1)
-    # A single step is not expected to take a second one; from where it began it must take the first.
-    if part.white_box and (part.iterates or still.any()):
+    if part.white_box and not part.iterates:
+        # A single step is asked for that step alone: the box cuts it in L2, and what is left of the radius is not used.
+        tries = [points, part.projected(X, X - part.threat.epsilon * part.direction(context.slopes_at(X, rows)), limits)]
+    else:
+        tries = [points, _stretched(part, X, points, limits)]
+    if part.white_box and part.iterates:
         steps = part.direction(context.slopes_at(points, rows))
-        if not part.iterates:
-            steps[~still] = 0.0
         tries += [part.projected(X, points - size * part.threat.epsilon * steps, limits) for size in (1.0, 0.25)]
     labels = np.tile(context.y[rows], len(tries))
     margins = context.margins_of(np.concatenate(tries), labels).reshape(len(tries), -1)
@@ -266,7 +266,8 @@ def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     early = wrong(context, tries, np.tile(rows, len(_FRACTIONS))).reshape(len(_FRACTIONS), -1)
     long = float(early.any(axis=0).mean())
     few = rows[:: max(1, len(rows) // 12)]
-    apart = gradient_distances(context, few) / part.result.distortion_l2[few] if context.has_gradients else 1.0
+    norm = part.norm
+    apart = gradient_distances(context, few, norm) / part.result.distortion(norm)[few] if context.has_gradients else 1.0
     ratio = float(np.median(apart))
     evidence = {
         "tried": len(rows),
