@@ -107,6 +107,35 @@ def test_a_run_with_other_wrong_points_than_the_model_fails_04(make, judge):
     assert "others than the model's" in judge("04", replace(honest, attacked=told)).message
 
 
+def test_a_model_that_predicts_by_another_threshold_than_it_is_attacked_fails_04(make, judge):
+    context = make("attack.epsilon=0.2", model=broken.OtherThreshold)
+    told = replace(context.attacked, clean_wrong=context.attacked.result.already_misclassified)
+    check = judge("04", replace(context, attacked=told, correct=~told.clean_wrong))
+    assert check.status == "fail"
+    assert "predict names other classes" in check.message
+
+
+def test_examples_that_count_only_where_the_model_is_sure_fail_04(make, judge):
+    """One row among those not scored again is enough: the attack's own scores tell."""
+    honest = make("attack.epsilon=0.2")
+    result, looked = honest.attacked.result, honest.spread(32)
+    forgotten = np.setdiff1d(np.flatnonzero(result.success), looked)[:1]
+    success = result.success.copy()
+    success[forgotten] = False
+    check = judge("04", replace(honest, attacked=replace(honest.attacked, result=replace(result, success=success))))
+    assert check.status == "fail"
+    assert check.evidence["uncounted"] == 1
+    assert judge("04", make(by=broken.DoubtfulPGD(epsilon=0.2))).status == "fail"
+
+
+def test_an_attack_in_a_box_of_its_own_fails_03(make, judge):
+    """Between the smallest and largest values of the test rows: pixels that are always 0 cannot be touched."""
+    X = make().data.X_test
+    check = judge("03", make(by=PGD(epsilon=STRONG, box=(X.min(axis=0), X.max(axis=0)))))
+    assert check.status == "fail"
+    assert "another box" in check.message
+
+
 def test_success_that_is_none_fails_04(make, judge):
     def boast(attacked):
         return replace(attacked, result=replace(attacked.result, success=np.ones_like(attacked.result.success)))

@@ -51,7 +51,7 @@ def test_an_honest_black_box_does_not_look_like_masked_gradients(make, judge, mo
 
 
 def test_an_honest_suite_passes_where_an_l2_cap_is_wider_than_its_ball(make, clouds):
-    """In two dimensions nearly everything breaks within the cap; what C&W and ZOO find there counts in the ball only."""
+    """In two dimensions nearly all breaks within the cap; what C&W and ZOO find there counts in the ball only."""
     context = make("attack=suite", "attack.epsilon=0.05", data=clouds(2, 0), retrain=True)
     assert {check.id for check in run_checks(context, "cheap") if check.status == "fail"} == set()
 

@@ -98,6 +98,13 @@ def test_minimum_norm_examples_behind_the_boundary_fail_26(make, judge, stretch,
     assert "behind the boundary" in check.message
 
 
+def test_minimum_norm_examples_by_a_detour_for_every_fifth_row_fail_26(make, judge):
+    """The median says nothing of a fifth of the rows."""
+    check = judge("26", make(by=broken.TiringCarliniWagner()))
+    assert check.status == "fail"
+    assert check.evidence["cw_reference_distance_over_own"] > 0.9
+
+
 def test_minimum_norm_examples_by_a_detour_fail_26(make, judge):
     check = judge("26", make(by=broken.DetouringCarliniWagner(steps=5, binary_search_steps=1)))
     assert check.status == "fail"

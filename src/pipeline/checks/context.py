@@ -70,7 +70,7 @@ class Part:
 
     @cached_property
     def threat(self) -> Threat:
-        """Where its examples count: its own ball or its suite's, or the L2 cap; of a search in L∞ half of what it found.
+        """Where its examples count: its own ball, its suite's, or the L2 cap; of a search in L∞ half of what it found.
 
         What is near in L∞ is far in L2 by nature, so that the cap would judge such a search by what it does not do.
         """

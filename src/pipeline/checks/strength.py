@@ -41,8 +41,11 @@ def no_example_is_repaired(context: CheckContext) -> Check:
     rows = context.spread(32)
     again = wrong(context, np.asarray(result.examples)[rows], rows)
     # Within rounding of the boundary another batch shape may decide otherwise.
-    clear = np.abs(result.scores[rows]) > 1e-5 * max(1e-300, float(np.abs(result.scores).max(initial=0.0)))
+    sure = np.abs(result.scores) > 1e-5 * max(1e-300, float(np.abs(result.scores).max(initial=0.0)))
+    clear = sure[rows]
     misjudged = int(((again != result.success[rows]) & clear).sum())
+    # Of all rows: what counts as broken is what the attack's own scores say, not what is wrong beyond some doubt.
+    uncounted = int((((result.scores > 0) != (context.signs > 0)) != result.success)[sure].sum())
     clean, attacked = float(np.mean(~wrong_before)), float(np.mean(~result.success))
     evidence = {
         "clean": clean,
@@ -50,6 +53,7 @@ def no_example_is_repaired(context: CheckContext) -> Check:
         "repaired": repaired,
         "rescored": len(rows),
         "misjudged": misjudged,
+        "uncounted": uncounted,
     }
     if not np.array_equal(wrong_before, ~context.correct[context.attacked.rows]):
         return failed("the points said to be wrong before the attack are others than the model's", **evidence)
@@ -57,6 +61,14 @@ def no_example_is_repaired(context: CheckContext) -> Check:
         return failed(f"{repaired} misclassified points count as correct after the attack", **evidence)
     if misjudged:
         return failed(f"{misjudged} of {len(rows)} examples are not what the result says they are", **evidence)
+    if uncounted:
+        return failed(f"{uncounted} examples are counted otherwise than the attack's own scores say", **evidence)
+    # Clean accuracy counts what `predict` names, the attack what the scores say: they must be one model.
+    named = np.asarray(context.model.predict(np.asarray(result.examples)[rows].astype(context.X.dtype)))
+    evidence["otherwise_named"] = other = int((((named != context.y[rows]) != again) & clear).sum())
+    if other:
+        message = f"predict names other classes than the attacked scores for {other} of {len(rows)} examples"
+        return failed(message, **evidence)
     return passed("attacked accuracy is at most clean accuracy, per example", **evidence)
 
 

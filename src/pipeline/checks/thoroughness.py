@@ -43,6 +43,8 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
         evidence["beyond_limits"] = beyond = _beyond_limits(context, part)
         if beyond > 1e-6:
             problems.append(f"features change by {beyond:.3g} more than the attacker's limits allow")
+    if not all(np.array_equal(*np.broadcast_arrays(a, b)) for a, b in zip(part.threat.box, context.data.box)):
+        problems.append("it looks in another box than that of the data")
     if part.bounded and part in context.parts:
         reached = float((linf if part.threat.norm == "linf" else l2).max(initial=0.0))
         evidence |= {f"largest_{part.threat.norm}": reached, "epsilon": part.threat.epsilon}
@@ -194,7 +196,8 @@ def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[
     points = np.asarray(part.result.examples)[rows].astype(np.float64)
     if part.white_box and not part.iterates:
         # A single step is asked for that step alone: the box cuts it in L2, and what is left of the radius is not used.
-        tries = [points, part.projected(X, X - part.threat.epsilon * part.direction(context.slopes_at(X, rows)), limits)]
+        step = part.threat.epsilon * part.direction(context.slopes_at(X, rows))
+        tries = [points, part.projected(X, X - step, limits)]
     else:
         tries = [points, _stretched(part, X, points, limits)]
     if part.white_box and part.iterates:
@@ -265,19 +268,24 @@ def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     tries = np.concatenate([X + fraction * delta for fraction in _FRACTIONS])
     early = wrong(context, tries, np.tile(rows, len(_FRACTIONS))).reshape(len(_FRACTIONS), -1)
     long = float(early.any(axis=0).mean())
-    few = rows[:: max(1, len(rows) // 12)]
-    norm = part.norm
-    apart = gradient_distances(context, few, norm) / part.result.distortion(norm)[few] if context.has_gradients else 1.0
-    ratio = float(np.median(apart))
+    # Evenly spaced ones, and those that went farthest: a search that gave up on some rows left these far away.
+    own = part.result.distortion(part.norm)
+    few = np.union1d(rows[:: max(1, len(rows) // 12)], part.found[np.argsort(-own[part.found], kind="stable")[:12]])
+    apart = gradient_distances(context, few, part.norm) / own[few] if context.has_gradients else np.ones(len(few))
+    ratio, detours = float(np.median(apart)), int((apart < 0.9).sum())
     evidence = {
         "tried": len(rows),
         "wrong_before_the_end": dict(zip(_FRACTIONS, early.mean(axis=1))),
         "reference_distance_over_own": ratio,
+        "detours": detours,
     }
     if long > 0.25:
         return failed(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
     if ratio < 0.9:
         message = f"a short search finds examples at {ratio:.0%} of {part.name}'s distances (median)"
+        return (failed if part.white_box else warned)(message, **evidence)
+    if detours > max(1, len(few) / 8):
+        message = f"a short search finds examples 10 % nearer than {part.name}'s for {detours} of {len(few)} points"
         return (failed if part.white_box else warned)(message, **evidence)
     if long > 0.05:
         return warned(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
