@@ -134,7 +134,7 @@ class Attack(Attacker):
 
     def results(self, model: Any, asked: Request) -> list[AttackResult]:
         target = as_target(model)
-        self._check_access(target, model)
+        self.check_access(target, model)
         if isinstance(target, ManyClasses):
             return self._by_class(target, asked)
         points = check_points(asked.X, self.dtype, self.box)
@@ -149,7 +149,7 @@ class Attack(Attacker):
             self._look_ahead(state)
         return self._evaluate(state, asked.epsilons)
 
-    def _check_access(self, target: Any, model: Any) -> None:
+    def check_access(self, target: Any, model: Any) -> None:
         """Whether the model answers what the attack asks for."""
         if self.needs_scores and getattr(target, "labels_only", False):
             raise Unattackable(

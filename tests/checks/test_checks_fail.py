@@ -77,6 +77,22 @@ def test_an_attack_that_ignores_the_box_fails_03(make, judge):
     assert "is left" in check.message
 
 
+def test_a_suite_that_counts_what_lies_outside_its_ball_fails_03(make, judge):
+    """Once all did: an unbounded member broke every point somewhere, and robust accuracy was always 0."""
+    honest = make("attack=suite", "attack.epsilon=0.2", "evaluation.max_attacked=30")
+    assert judge("03", honest).status == "pass"
+    result, anywhere = honest.attacked.result, CarliniWagner(steps=20)(honest.model, honest.X, honest.y)
+    names = ("examples", "scores", "success", "distortion_l2", "distortion_linf")
+    everything = {name: getattr(anywhere, name) for name in names}
+    for changed in (
+        replace(result, **everything),
+        replace(result, results=result.results | {"cw": replace(anywhere, threat=result.threat)}),
+    ):
+        check = judge("03", replace(honest, attacked=replace(honest.attacked, result=changed)))
+        assert check.status == "fail"
+        assert "is left" in check.message
+
+
 def test_misstated_distortions_fail_03(make, judge):
     def understate(attacked):
         return replace(attacked, result=replace(attacked.result, distortion_l2=0.5 * attacked.result.distortion_l2))

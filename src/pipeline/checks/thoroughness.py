@@ -45,7 +45,7 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
             problems.append(f"features change by {beyond:.3g} more than the attacker's limits allow")
     if not all(np.array_equal(*np.broadcast_arrays(a, b)) for a, b in zip(part.threat.box, context.data.box)):
         problems.append("it looks in another box than that of the data")
-    if part.bounded and part in context.parts:
+    if part.bounded or part.capped:
         reached = float((linf if part.threat.norm == "linf" else l2).max(initial=0.0))
         evidence |= {f"largest_{part.threat.norm}": reached, "epsilon": part.threat.epsilon}
         if reached > part.threat.epsilon * (1 + 1e-5) + 1e-7:
