@@ -244,7 +244,9 @@ def walk(
             stay = ~leave
             index, points, move, length = index[stay], points[stay], move[stay], length[stay]
             reach, stale, still = reach[stay], stale[stay], still[stay]
-        scale = DAMPING * np.minimum(1.0, reach / np.maximum(length, 1e-30))
+        # In L∞ a walk is short, and each damped step leaves a quarter of the margin: whole steps until one is across.
+        whole = np.isinf(nearest.distances[index]) & (nearest.norm == "linf")
+        scale = np.where(whole, 1.0, DAMPING) * np.minimum(1.0, reach / np.maximum(length, 1e-30))
         points = points + scale[:, None].astype(points.dtype) * move
     if len(index):
         nearest.offer(points, problem.margins_at(points, index), index)
