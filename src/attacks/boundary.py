@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Oracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 MOST = 4096
+# Random points asked about for a row that no known point of the other class leads to.
+TRIES = 64
 
 
 class Anchors:
@@ -152,16 +154,14 @@ def approach_from_anchors(
     return reached
 
 
-def approach_at_random(
-    problem: "Problem", nearest: Nearest, index: np.ndarray, queries: int, seed: int, tries: int = 64
-) -> np.ndarray:
+def approach_at_random(problem: "Problem", nearest: Nearest, index: np.ndarray, queries: int, seed: int) -> np.ndarray:
     """Bisect to those rows of `index` without an adversarial point from random points of their limits; which had luck.
 
     A point of the other class is of no use where the attacker may change a few of its features only. Every second try
     is a corner: the far ends of the features are where most is gained. A try is one query.
     """
     lost = index = index[np.isinf(nearest.distances[index])]
-    for number in range(tries):
+    for number in range(TRIES):
         if len(index) == 0:
             break
         # What is drawn depends on the seed and the try alone, not on the rows beside.
