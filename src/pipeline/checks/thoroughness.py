@@ -43,7 +43,7 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
         evidence["beyond_limits"] = beyond = _beyond_limits(context, part)
         if beyond > 1e-6:
             problems.append(f"features change by {beyond:.3g} more than the attacker's limits allow")
-    if not all(np.array_equal(*np.broadcast_arrays(a, b)) for a, b in zip(part.threat.box, context.data.box)):
+    if not all(np.all(np.equal(own, whole)) for own, whole in zip(part.threat.box, context.data.box)):
         problems.append("it looks in another box than that of the data")
     if part.bounded or part.capped:
         reached = float((linf if part.threat.norm == "linf" else l2).max(initial=0.0))
