@@ -15,7 +15,7 @@ from attacks.multiclass import ManyClasses
 from attacks.problem import AttackState, Observer, Problem, Progress, Records, Request, RunResult, misclassified, shared
 from attacks.result import AttackResult, capped, joined
 from attacks.targets import as_target, has_gradients
-from attacks.threat import Constraints, Threat
+from attacks.threat import Constraints, Threat, check_constraints
 from attacks.validation import (
     Unattackable,
     check_box,
@@ -116,6 +116,7 @@ class Attack(Attacker):
     def __post_init__(self) -> None:
         check_box(self.box)
         check_settings(self)
+        check_constraints(self.constraints)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
 
@@ -133,7 +134,7 @@ class Attack(Attacker):
 
     def results(self, model: Any, asked: Request) -> list[AttackResult]:
         target = as_target(model)
-        self._check_access(target, model)
+        self.check_access(target, model)
         if isinstance(target, ManyClasses):
             return self._by_class(target, asked)
         points = check_points(asked.X, self.dtype, self.box)
@@ -148,7 +149,7 @@ class Attack(Attacker):
             self._look_ahead(state)
         return self._evaluate(state, asked.epsilons)
 
-    def _check_access(self, target: Any, model: Any) -> None:
+    def check_access(self, target: Any, model: Any) -> None:
         """Whether the model answers what the attack asks for."""
         if self.needs_scores and getattr(target, "labels_only", False):
             raise Unattackable(

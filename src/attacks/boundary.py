@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Oracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 MOST = 4096
+# Random points asked about for a row that no known point of the other class leads to.
+TRIES = 64
 
 
 class Anchors:
@@ -152,6 +154,32 @@ def approach_from_anchors(
     return reached
 
 
+def approach_at_random(problem: "Problem", nearest: Nearest, index: np.ndarray, queries: int, seed: int) -> np.ndarray:
+    """Bisect to those rows of `index` without an adversarial point from random points of their limits; which had luck.
+
+    A point of the other class is of no use where the attacker may change a few of its features only. Every second try
+    is a corner: the far ends of the features are where most is gained. A try is one query.
+    """
+    lost = index = index[np.isinf(nearest.distances[index])]
+    for number in range(TRIES):
+        if len(index) == 0:
+            break
+        # What is drawn depends on the seed and the try alone, not on the rows beside.
+        draw = np.random.default_rng([seed, 17, number])
+        X, (low, high) = problem.X[index], problem.limits(index)
+        shares = draw.integers(0, 2, X.shape[1]) if number % 2 == 0 else draw.random(X.shape[1])
+        low = np.where(np.isfinite(low), low, X.min(axis=1, keepdims=True) - 1.0)
+        high = np.where(np.isfinite(high), high, X.max(axis=1, keepdims=True) + 1.0)
+        ends = np.clip(low + shares * (high - low) + np.zeros_like(X), low, high).astype(X.dtype)
+        margins = problem.margins_at(ends, index)
+        nearest.offer(ends, margins, index)
+        hit = margins <= -nearest.depth
+        if hit.any():
+            bisect(problem, nearest, ends[hit], index[hit], queries)
+        index = index[~hit]
+    return np.setdiff1d(lost, index)
+
+
 def crosses_within(
     problem: "Problem", nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
 ) -> np.ndarray:
@@ -216,7 +244,9 @@ def walk(
             stay = ~leave
             index, points, move, length = index[stay], points[stay], move[stay], length[stay]
             reach, stale, still = reach[stay], stale[stay], still[stay]
-        scale = DAMPING * np.minimum(1.0, reach / np.maximum(length, 1e-30))
+        # In L∞ a walk is short, and each damped step leaves a quarter of the margin: whole steps until one is across.
+        whole = np.isinf(nearest.distances[index]) & (nearest.norm == "linf")
+        scale = np.where(whole, 1.0, DAMPING) * np.minimum(1.0, reach / np.maximum(length, 1e-30))
         points = points + scale[:, None].astype(points.dtype) * move
     if len(index):
         nearest.offer(points, problem.margins_at(points, index), index)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from attacks.base import MinimumNormAttack
-from attacks.boundary import Nearest, approach_from_anchors, walk
+from attacks.boundary import Nearest, approach_at_random, approach_from_anchors, walk
 from attacks.geometry import row_dots, row_norms
 from attacks.problem import Problem, RunResult
 from attacks.validation import check_count, check_epsilon, check_positive, check_whole
@@ -92,6 +92,7 @@ class CarliniWagner(MinimumNormAttack):
         if self.restarts == 0 or len(index) == 0:
             return needed
         approach_from_anchors(problem, nearest, index, self.restarts, queries=10)
+        approach_at_random(problem, nearest, index, 10, self.random_state)
         index = index[np.isfinite(nearest.distances[index])]
         needed[index] = True
         walk(problem, nearest, nearest.points[index], index, self.warm_steps, reach[index])

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from attacks.base import MinimumNormAttack
-from attacks.boundary import Nearest, approach_from_anchors, bisect
+from attacks.boundary import TRIES, Nearest, approach_at_random, approach_from_anchors, bisect
 from attacks.geometry import row_norms
 from attacks.problem import Problem, RunResult
 from attacks.validation import check_count
@@ -45,6 +45,8 @@ class HopSkipJump(MinimumNormAttack):
         everything = np.arange(len(problem.X))
         if self.max_queries > BISECTIONS:
             approach_from_anchors(problem, nearest, everything, 1, BISECTIONS)
+            afford = np.flatnonzero(problem.queries + TRIES + BISECTIONS <= self.max_queries)
+            approach_at_random(problem, nearest, afford, BISECTIONS, self.random_state)
         round_ = 0
         while True:
             round_ += 1

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from attacks.base import MinimumNormAttack
-from attacks.boundary import Nearest, approach_from_anchors, crosses_within, walk
+from attacks.boundary import Nearest, approach_at_random, approach_from_anchors, crosses_within, walk
 from attacks.geometry import row_distances, row_norms
 from attacks.problem import Problem, Records, RunResult
 from attacks.threat import Threat
@@ -67,10 +67,14 @@ class MinNorm(MinimumNormAttack):
         first = nearest.distances.copy()
         if self.norm == "linf":
             rows = everything[~(nearest.distances > FAR * problem.radius)]
-            shrink(problem, nearest, rows, int(self.gradients - problem.gradient_evaluations.max()), 2.0 * reach)
+            steps = int(self.gradients - problem.gradient_evaluations.max())
+            shrink(problem, nearest, rows, steps, 2.0 * reach, self.random_state)
         for start in range(self.starts):
             problem.progress((start + 1) / (self.starts + 1), len(problem.X) - len(nearest.missing))
             self._from_anchor(problem, nearest, start, reach)
+        if not np.isfinite(problem.radius):
+            found = approach_at_random(problem, nearest, everything, BISECTIONS, self.random_state)
+            self._walk_on(problem, nearest, nearest.points, found, reach)
         return RunResult(nearest.points, {"gained": nearest.distances < first * (1.0 - 1e-3)})
 
     def _from_anchor(self, problem: Problem, nearest: Nearest, start: int, reach: np.ndarray) -> None:
@@ -84,6 +88,12 @@ class MinNorm(MinimumNormAttack):
         approach_from_anchors(problem, crossing, index, 1, BISECTIONS, first=start)
         index = index[np.isfinite(crossing.distances[index])]
         nearest.offer(crossing.points[index], np.full(len(index), -np.inf), index)
+        self._walk_on(problem, nearest, crossing.points, index, reach)
+
+    def _walk_on(
+        self, problem: Problem, nearest: Nearest, starts: np.ndarray, index: np.ndarray, reach: np.ndarray
+    ) -> None:
+        """Walk from `starts` (n, d) with what is left of the budget of the rows `index`."""
         index = index[problem.gradient_evaluations[index] < self.gradients]
         left = self.gradients - problem.gradient_evaluations[index]
         # In two groups, or the row that has least left would stop all others.
@@ -91,14 +101,14 @@ class MinNorm(MinimumNormAttack):
             if len(rows):
                 steps = int(min(FIRST_WALK, (self.gradients - problem.gradient_evaluations[rows]).min()))
                 found = Nearest(problem, norm=self.norm)
-                walk(problem, found, crossing.points[rows], rows, steps, reach[rows])
+                walk(problem, found, starts[rows], rows, steps, reach[rows])
                 nearest.offer(found.points[rows], np.where(np.isfinite(found.distances[rows]), -np.inf, np.inf), rows)
 
     def _history(self, search: Records, already: np.ndarray) -> dict[str, Any]:
         return {"gained_by_starts": float(search.trace["gained"].sum() / max(int((~already).sum()), 1))}
 
 
-def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, sizes: np.ndarray) -> None:
+def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, sizes: np.ndarray, seed: int) -> None:
     """Gradient steps in a cube around x that closes in on the boundary, from the nearest points so far.
 
     Parameters
@@ -116,6 +126,7 @@ def shrink(problem: Problem, nearest: Nearest, index: np.ndarray, steps: int, si
         if step == int(SEARCH * steps):
             lost = np.isinf(nearest.distances[index])
             approach_from_anchors(problem, nearest, index[lost], 1, BISECTIONS)
+            approach_at_random(problem, nearest, index[lost], BISECTIONS, seed)
             points[lost], radius[lost] = nearest.points[index[lost]], nearest.distances[index[lost]]
         margins, gradients = problem.margins_and_gradients(points, index)
         nearest.offer(points, margins, index)

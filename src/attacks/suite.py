@@ -124,6 +124,11 @@ class Suite(Attacker):
             return Threat(self.norm, self.epsilon, next(iter(self.members().values())).box)
         return next(iter((self._bounded() or self.members()).values())).threat(l2_cap)
 
+    def check_access(self, target: Any, model: Any) -> None:
+        """Whether the model answers what its attacks ask for."""
+        for attack in self.members().values():
+            attack.check_access(target, model)
+
     def results(self, model: Any, asked: Request) -> list[AttackResult]:
         members, own, X, targets = self.members(), self.threat(), asked.X, asked.targets
         wanted = [own.epsilon] if asked.epsilons is None else asked.epsilons

@@ -195,6 +195,12 @@ class Constraints:
                     yield other
 
 
+def check_constraints(constraints: Any) -> None:
+    """None, or constraints: a dict would be found out only when the attack looks at its rows."""
+    if not (constraints is None or isinstance(constraints, Constraints)):
+        raise ValueError(f"constraints must be attacks.Constraints(...), got {type(constraints).__name__}")
+
+
 def per_feature(values: Any, d: int, name: str) -> np.ndarray:
     """One number per feature, (d,)."""
     array = np.asarray(values)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from attacks.base import MinimumNormAttack
-from attacks.boundary import Nearest, approach_from_anchors, bisect, crosses_within, walk
+from attacks.boundary import TRIES, Nearest, approach_at_random, approach_from_anchors, bisect, crosses_within, walk
 from attacks.carlini_wagner import Adam, ConstantSearch, EarlyAbort
 from attacks.geometry import columns_of, row_norms
 from attacks.problem import Probing, Problem, RunResult
@@ -215,6 +215,8 @@ class ZOO(MinimumNormAttack):
         if len(index):
             before = nearest.distances[index]
             approach_from_anchors(problem, nearest, index, self.restarts, queries=RESCUE - 1)
+            afford = index[problem.queries[index] + TRIES + RESCUE <= self.max_queries]
+            approach_at_random(problem, nearest, afford, RESCUE - 1, self.random_state)
             index = index[nearest.distances[index] < before]
             restarted[index] = True
             nearest.settled[index] = False

@@ -295,7 +295,9 @@ def _checked_data(cfg: DictConfig, planned: str) -> Dataset:
     data = _load_data(cfg, planned)
     check_rows(cfg, data.y_train)
     if fitted.is_fitted(cfg):
-        fitted.adopt(cfg, data)
+        from pipeline.stages.attack import check_access
+
+        check_access(cfg, data, fitted.adopt(cfg, data))
     return data
 
 

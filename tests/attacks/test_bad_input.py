@@ -61,6 +61,8 @@ def test_bad_data_and_models_are_refused(attack, model, points, labels, message)
         (PGD, {"chunk_size": 0}, "chunk_size"),
         (PGD, {"dtype": "float16"}, "dtype"),
         (PGD, {"random_state": -1}, "random_state"),
+        (PGD, {"constraints": {"mask": [0]}}, r"constraints must be attacks.Constraints\(...\), got dict"),
+        (Suite, {"constraints": {"mask": [0]}}, "constraints must be attacks.Constraints"),
         (CarliniWagner, {"steps": 0}, "steps"),
         (CarliniWagner, {"binary_search_steps": 0}, "binary_search_steps"),
         (CarliniWagner, {"confidence": -1}, "confidence"),

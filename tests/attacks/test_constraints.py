@@ -114,6 +114,25 @@ def test_whole_numbers_and_categories_are_searched_not_just_rounded(table):
         assert broken or (model.predict(np.stack(others)) == label).all()
 
 
+@pytest.mark.parametrize("attack", ["cw", "hop_skip_jump", "zoo", "min_norm", "min_norm_linf"])
+@pytest.mark.parametrize("feature", [0, 2])
+def test_where_one_feature_is_the_attackers_the_nearest_point_on_its_line_is_found(attack, feature, table):
+    """Other rows, cut to what may change, are mostly of x's own class: no row is given up for that."""
+    model, X, y = table
+    held = Constraints(mask=[j for j in range(7) if j != feature])
+    values = np.linspace(BOX[0][feature], BOX[1][feature], 2001)
+    nearest = np.full(len(X), np.inf)
+    for i, x in enumerate(X):
+        line = np.tile(x, (len(values), 1))
+        line[:, feature] = values
+        broken = model.predict(line) != y[i]
+        nearest[i] = np.abs(values - x[feature])[broken].min(initial=np.inf)
+    result = replace(ATTACKS[attack], box=BOX, constraints=held)(model, X, y)
+    assert result.success.tolist() == np.isfinite(nearest).tolist()
+    found = result.found
+    assert np.median(result.distortion_l2[found] / nearest[found]) < 1.01
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), epsilon=st.floats(0.3, 4.0), norm=st.sampled_from(["linf", "l2"]))
 def test_snapping_stays_within_the_ball_and_the_limits(seed, epsilon, norm):

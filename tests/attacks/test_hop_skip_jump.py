@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from attacks import PGD, ZOO, CarliniWagner, HopSkipJump
+from attacks import PGD, ZOO, CarliniWagner, Constraints, HopSkipJump
 
 
 class Labels:
@@ -40,6 +40,23 @@ def test_more_labels_lead_nearer_and_every_one_is_counted(fitted, digits):
         # Beyond the attack's own: the clean points and the final judgement.
         assert model.asked <= result.queries.sum() + 9 * len(X)
     assert medians[0] > medians[1] > medians[2]
+
+
+def test_a_row_that_no_known_point_leads_to_is_begun_at_random():
+    """Of two features one is the attacker's: other rows, cut to what may change, lie in the same class."""
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.random(40) * 0.2, np.where(np.arange(40) % 2, 0.2, 0.6)].astype(np.float32)
+    y = np.where(X[:, 0] + X[:, 1] > 0.5, 1, -1)
+    held = Constraints(mask=[1])
+
+    def model(points):
+        return np.where(points.sum(axis=1) > 0.5, 1.0, -1.0)
+
+    low = y < 0  # these can be lifted to 1, the others cannot be lowered enough
+    result = HopSkipJump(max_queries=300, constraints=held)(model, X, y)
+    assert result.success.tolist() == low.tolist()
+    np.testing.assert_allclose(result.distortion_l2[low], 0.5 - X[low].sum(axis=1), rtol=0.02)
+    assert result.queries.max() <= 300
 
 
 def test_a_forest_is_attacked_by_its_labels_and_by_nothing_that_needs_more(digits):

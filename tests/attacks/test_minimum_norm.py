@@ -191,6 +191,15 @@ def test_zoo_says_how_much_of_its_work_is_done(fitted, digits):
     assert (shares[:, 1] / shares[:, 0]).max() < 3
 
 
+@pytest.mark.parametrize("name", ["linear_svc", "doubly_stochastic", "support_vectors", "svc_rbf"])
+def test_few_gradients_in_linf_cross_the_boundary_where_it_is_near(name, fitted, digits):
+    """Damped steps stopped short of it, and the way to the other class crosses it far away."""
+    model, X, y = fitted(name), digits[2][:30], digits[3][:30]
+    few = MinNorm(norm="linf", gradients=15, starts=0)(model, X, y)
+    many = MinNorm(norm="linf")(model, X, y)
+    assert np.median(few.distortion_linf[many.found] / many.distortion_linf[many.found]) < 1.1
+
+
 def test_rows_that_no_step_breaks_close_in_from_the_way_to_the_other_class(digits, monkeypatch):
     """Scores of a narrow kernel vanish between the classes: many rows know no adversarial point to begin with."""
     model = SVC(C=8.0, gamma=1.0).fit(*digits[:2])

@@ -10,7 +10,8 @@ import torch
 from sklearn.svm import SVC
 
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
-from attacks.targets import batched_queries
+from attacks.multiclass import ManyClasses
+from attacks.targets import as_target, batched_queries
 from models import AdvSVM, KernelSVC
 from pipeline.data.windows import row_digests
 
@@ -209,6 +210,34 @@ class OneClass(Wrapped):
     def scores_and_gradients(self, X):
         scores, gradients = self.model.scores_and_gradients(X)
         return np.abs(scores) + 1.0, gradients * np.sign(scores)[:, None].astype(gradients.dtype)
+
+
+class OtherThreshold(Wrapped):
+    """Names the positive class only where its score is large; the scores that are attacked do not tell."""
+
+    def predict(self, X):
+        scores = self.scores(X)
+        return self.classes_[(scores > 0.02 * np.abs(scores).max()).astype(int)]
+
+
+class ReversedMargins(Wrapped):
+    """Of many classes: true margins, with the coordinates of their gradients reversed."""
+
+    def predict(self, X):
+        return self.model.predict(X)
+
+    def attack_target(self):
+        honest = as_target(self.model)
+
+        class Forms:
+            margins = staticmethod(honest.forms.margins)
+
+            @staticmethod
+            def margins_and_gradients(X, code):
+                margins, gradients = honest.forms.margins_and_gradients(X, code)
+                return margins, np.ascontiguousarray(gradients[:, ::-1])
+
+        return ManyClasses(Forms(), self.classes_)
 
 
 class InflatedCertificate(Wrapped):
@@ -434,6 +463,26 @@ class DetouringCarliniWagner(CarliniWagner):
             over = model.predict((X + middle[:, None] * (aims - X)).astype(X.dtype)) != y
             near, far = np.where(over, near, middle), np.where(over, middle, far)
         return moved_to(result, model, X, y, np.where(right[:, None], X + far[:, None] * (aims - X), X))
+
+
+@dataclass(frozen=True)
+class TiringCarliniWagner(DetouringCarliniWagner):
+    """Takes the detour for every fifth row only."""
+
+    def __call__(self, model, X, y, **kwargs):
+        near, far = CarliniWagner()(model, X, y), super().__call__(model, X, y, **kwargs)
+        detour = (np.arange(len(y)) % 5 == 0)[:, None]
+        return moved_to(near, model, X, y, np.where(detour, far.examples, near.examples))
+
+
+@dataclass(frozen=True)
+class DoubtfulPGD(PGD):
+    """Counts a point as broken only where the model is sure of the other class."""
+
+    def __call__(self, model, X, y, **kwargs):
+        result = honest(self)(model, X, y)
+        sure = np.where(y == model.classes_[1], 1, -1) * result.scores < np.quantile(-np.abs(result.scores), 0.2)
+        return replace(result, success=result.success & (sure | result.already_misclassified))
 
 
 def put_back(result: AttackResult, X: np.ndarray, rows: np.ndarray) -> AttackResult:

@@ -77,6 +77,22 @@ def test_an_attack_that_ignores_the_box_fails_03(make, judge):
     assert "is left" in check.message
 
 
+def test_a_suite_that_counts_what_lies_outside_its_ball_fails_03(make, judge):
+    """Once all did: an unbounded member broke every point somewhere, and robust accuracy was always 0."""
+    honest = make("attack=suite", "attack.epsilon=0.2", "evaluation.max_attacked=30")
+    assert judge("03", honest).status == "pass"
+    result, anywhere = honest.attacked.result, CarliniWagner(steps=20)(honest.model, honest.X, honest.y)
+    names = ("examples", "scores", "success", "distortion_l2", "distortion_linf")
+    everything = {name: getattr(anywhere, name) for name in names}
+    for changed in (
+        replace(result, **everything),
+        replace(result, results=result.results | {"cw": replace(anywhere, threat=result.threat)}),
+    ):
+        check = judge("03", replace(honest, attacked=replace(honest.attacked, result=changed)))
+        assert check.status == "fail"
+        assert "is left" in check.message
+
+
 def test_misstated_distortions_fail_03(make, judge):
     def understate(attacked):
         return replace(attacked, result=replace(attacked.result, distortion_l2=0.5 * attacked.result.distortion_l2))
@@ -105,6 +121,35 @@ def test_a_run_with_other_wrong_points_than_the_model_fails_04(make, judge):
     assert honest.attacked.result.success.any()
     told = replace(honest.attacked, clean_wrong=honest.attacked.result.success)
     assert "others than the model's" in judge("04", replace(honest, attacked=told)).message
+
+
+def test_a_model_that_predicts_by_another_threshold_than_it_is_attacked_fails_04(make, judge):
+    context = make("attack.epsilon=0.2", model=broken.OtherThreshold)
+    told = replace(context.attacked, clean_wrong=context.attacked.result.already_misclassified)
+    check = judge("04", replace(context, attacked=told, correct=~told.clean_wrong))
+    assert check.status == "fail"
+    assert "predict names other classes" in check.message
+
+
+def test_examples_that_count_only_where_the_model_is_sure_fail_04(make, judge):
+    """One row among those not scored again is enough: the attack's own scores tell."""
+    honest = make("attack.epsilon=0.2")
+    result, looked = honest.attacked.result, honest.spread(32)
+    forgotten = np.setdiff1d(np.flatnonzero(result.success), looked)[:1]
+    success = result.success.copy()
+    success[forgotten] = False
+    check = judge("04", replace(honest, attacked=replace(honest.attacked, result=replace(result, success=success))))
+    assert check.status == "fail"
+    assert check.evidence["uncounted"] == 1
+    assert judge("04", make(by=broken.DoubtfulPGD(epsilon=0.2))).status == "fail"
+
+
+def test_an_attack_in_a_box_of_its_own_fails_03(make, judge):
+    """Between the smallest and largest values of the test rows: pixels that are always 0 cannot be touched."""
+    X = make().data.X_test
+    check = judge("03", make(by=PGD(epsilon=STRONG, box=(X.min(axis=0), X.max(axis=0)))))
+    assert check.status == "fail"
+    assert "another box" in check.message
 
 
 def test_success_that_is_none_fails_04(make, judge):

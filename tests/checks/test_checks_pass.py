@@ -50,13 +50,35 @@ def test_an_honest_black_box_does_not_look_like_masked_gradients(make, judge, mo
     assert check.status in ("pass", "warn")
 
 
+def test_an_honest_suite_passes_where_an_l2_cap_is_wider_than_its_ball(make, clouds):
+    """In two dimensions nearly all breaks within the cap; what C&W and ZOO find there counts in the ball only."""
+    context = make("attack=suite", "attack.epsilon=0.05", data=clouds(2, 0), retrain=True)
+    assert {check.id for check in run_checks(context, "cheap") if check.status == "fail"} == set()
+
+
+def test_an_honest_search_in_linf_passes(make):
+    """What is nearest in L∞ is not in L2, and is not asked to be."""
+    context = make("attack=min_norm", "attack.norm=linf")
+    assert {check.id for check in run_checks(context, "cheap") if check.status == "fail"} == set()
+
+
 @pytest.mark.parametrize("epsilon", [0.03, 0.2])
 def test_an_honest_suite_passes_everything(make, epsilon):
     short = ("attack.attacks.zoo.max_queries=3000", "attack.attacks.cw.steps=20", "evaluation.max_attacked=30")
     checks = run_checks(make("attack=suite", f"attack.epsilon={epsilon}", *short), "full")
     assert not {check.id: check.message for check in checks if check.status == "fail"}
     skipped = {check.id for check in checks if check.status == "skipped"}
-    assert skipped == {"20_tuning"}
+    assert skipped == {"20_tuning", "12_minimum_norm"}
+
+
+def test_in_an_l2_suite_searches_in_l2_are_held_to_pgd_12(make, judge):
+    context = make("attack=suite", "attack.epsilon=1.0", "attack.norm=l2", "evaluation.max_attacked=30")
+    assert judge("12", context).status in ("pass", "warn")
+    assert judge("24", context).status == "pass"
+    result = context.attacked.result
+    lame = replace(result.results["cw"], success=result.already_misclassified)
+    blind = replace(result, results=result.results | {"cw": lame})
+    assert judge("12", replace(context, attacked=replace(context.attacked, result=blind))).status == "fail"
 
 
 @pytest.mark.parametrize("model", ["natural", "adv_svm_d", "svc", "adv_linear_svm"])

@@ -16,7 +16,7 @@ from pipeline.data import build_dataset
 from pipeline.stages.build import constraints_of
 
 # What is asked of a run that attacks: none of it may be skipped.
-ASKED = ("02", "03", "05", "11", "13", "14", "15", "16", "23", "24", "25", "27")
+ASKED = ("01", "02", "03", "05", "11", "13", "14", "15", "16", "23", "24", "25", "27")
 STRONG = 0.25
 
 
@@ -102,6 +102,14 @@ def test_an_attack_that_changes_what_it_must_not_fails_03(situation, judge):
     assert check.status == "fail"
     assert "limits" in check.message
     assert check.evidence["pgd_beyond_limits"] == pytest.approx(0.15, abs=1e-3)
+
+
+@pytest.mark.parametrize("situation", ["three classes"], indirect=True)
+def test_wrong_gradients_of_many_classes_fail_01(situation, judge):
+    assert judge("01", situation("attack.epsilon=0.15")).status == "pass"
+    check = judge("01", situation("attack.epsilon=0.15", model=broken.ReversedMargins))
+    assert check.status == "fail"
+    assert "finite differences" in check.message
 
 
 @pytest.mark.parametrize("situation", ["three classes"], indirect=True)

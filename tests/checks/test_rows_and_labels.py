@@ -99,6 +99,28 @@ def test_only_the_easiest_points_fail_27(make, judge):
     assert judge("27", choose(context, easiest)).status == "fail"
 
 
+def test_a_test_set_of_the_easiest_rows_fails_27(make, judge):
+    """All of them are attacked, so that none is left out to compare with; the training rows tell."""
+    context = make()
+    easiest = np.sort(np.argsort(-context.margins)[:45])
+    data = context.data
+    easy = {name: getattr(data, name)[easiest] for name in ("X_test", "y_test", "test_ids")}
+    check = judge("27", make(data=replace(data, **easy)))
+    assert check.status == "fail"
+    assert "deeper in their class" in check.message
+    assert judge("27", context).status == "pass"
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_rows_that_are_in_the_test_set_again_fail_19(make, judge, times):
+    data = make().data
+    rows = np.concatenate([np.arange(91), *[np.arange(0, 91, 4)] * times])
+    again = {name: getattr(data, name)[rows] for name in ("X_test", "y_test")}
+    check = judge("19", make(data=replace(data, **again, test_ids=np.arange(10_000, 10_000 + len(rows)))))
+    assert check.status == "fail"
+    assert "copies of other test rows" in check.message
+
+
 def test_only_one_class_fails_27(make, judge):
     context = make()
     assert judge("27", choose(context, np.flatnonzero(context.y > 0))).status == "fail"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import oracles_broken as broken
 import pytest
 
-from attacks import PGD, CarliniWagner, Threat
+from attacks import FGSM, PGD, CarliniWagner, Threat
 
 RADIUS = 0.15  # an L∞ radius at which PGD on the digits is as strong as any attack we know
 KINDS = ["model/expansion=support_vectors", "model/expansion=doubly_stochastic", "model=svc"]
@@ -49,6 +50,22 @@ def test_honest_attacks_pass_23_to_25(make, judge, kind, radius, method):
     assert judge("25", context).status in ("pass", "warn" if largest else "pass")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_single_step_in_l2_is_asked_for_that_step_alone_24(make, judge, kind):
+    """The box cuts the step, so that a part of the radius stays unused; on rows it did not try it is still told."""
+    step = FGSM(epsilon=1.0, norm="l2")
+    assert judge("24", make(kind, by=step)).status == "pass"
+
+    def shorter(attacked, share):
+        X, result = make(kind).X, attacked.result
+        points = X + share[:, None] * (result.examples - X)
+        return replace(attacked, result=broken.moved_to(result, make(kind).model, X, make(kind).y, points))
+
+    tenth = np.where(np.arange(91) % 10 == 0, 0.0, 1.0)
+    for share in (np.full(91, 0.8), tenth):
+        assert judge("24", make(kind, by=step, alter=partial(shorter, share=share))).status == "fail"
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("dimension", [2, 5, 40])
 def test_honest_attacks_pass_24_and_25_on_synthetic_clouds(make, judge, clouds, dimension, seed):
@@ -79,6 +96,13 @@ def test_minimum_norm_examples_behind_the_boundary_fail_26(make, judge, stretch,
     check = judge("26", make(kind, by=attack))
     assert check.status == "fail"
     assert "behind the boundary" in check.message
+
+
+def test_minimum_norm_examples_by_a_detour_for_every_fifth_row_fail_26(make, judge):
+    """The median says nothing of a fifth of the rows."""
+    check = judge("26", make(by=broken.TiringCarliniWagner()))
+    assert check.status == "fail"
+    assert check.evidence["cw_reference_distance_over_own"] > 0.9
 
 
 def test_minimum_norm_examples_by_a_detour_fail_26(make, judge):

@@ -134,6 +134,8 @@ def test_a_given_box_is_in_the_units_of_the_file(data_dir, tmp_path):
         ({"mutable": "age"}, r"dataset\.mutable: 'age' is not a list"),
         ({"mutable": []}, r"dataset\.mutable"),
         ({"monotone": ["-height"]}, r"dataset\.monotone: there is no feature 'height'"),
+        ({"monotone": ["age", "-age"]}, r"dataset\.monotone: age cannot only grow and only shrink"),
+        ({"monotone": [""]}, r"dataset\.monotone: there is no feature ''"),
         ({"max_gb": 0}, r"dataset\.max_gb"),
         ({"image_shape": [2, 2]}, r"dataset\.image_shape: .* does not hold the 2 values"),
         ({"image_shape": "big"}, r"dataset\.image_shape"),

@@ -20,6 +20,7 @@ from pipeline import fitted
 from pipeline.data import load_dataset
 from pipeline.errors import UserError
 from pipeline.validation import fix_axes, validate
+from runs import tracked
 
 NAMES = ["length", "width", "weight"]
 
@@ -201,6 +202,17 @@ def test_what_has_labels_alone_of_three_classes_is_attacked_by_them(tmp_path, ru
     done = run_cli(*chosen, f"model.path={tmp_path / 'bayes.skops'}", "attack=hop_skip_jump", "attack.max_queries=300")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout
+
+
+@pytest.mark.parametrize("attack", ["auto", "zoo", "suite"])
+def test_an_attack_that_asks_for_more_than_labels_is_refused_before_there_is_a_run(table, tmp_path, command, attack):
+    skops.io.dump(GaussianNB().fit(*table[1:]), tmp_path / "bayes.skops")
+    model = ["model=fitted", f"model.path={tmp_path / 'bayes.skops'}"]
+    done = command(*settings(table[0]), *model, f"attack={attack}")
+    assert done.returncode == 1
+    assert f"error: attack={attack}: model FittedClassifier gives labels only" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not tracked(tmp_path)
 
 
 def test_two_class_machines_of_others_are_refused_more_classes(tmp_path, composed):

@@ -44,7 +44,7 @@ class Part:
 
     @property
     def capped(self) -> bool:
-        """Whether examples beyond an L2 cap were dropped from an unbounded attack's result (``attack.l2_cap``)."""
+        """Whether an unbounded attack's examples outside a ball were dropped from its result: that of its suite."""
         return not self.bounded and self.result.epsilon is not None
 
     @property
@@ -58,10 +58,29 @@ class Part:
         steps = getattr(self.attack, "steps", None)
         return self.bounded and (self.result.gradient_evaluations.max(initial=0) if steps is None else steps) > 1
 
+    @property
+    def norm(self) -> str:
+        """In which it looks for what is near."""
+        return str(getattr(self.attack, "norm", "l2"))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether its examples count in a ball of another norm: it did not look for what would stand there."""
+        return self.capped and self.norm != self.result.threat.norm
+
     @cached_property
     def threat(self) -> Threat:
-        """Where its examples count: its own ball, or the L2 cap."""
-        return self.attack.threat(self.cap)
+        """Where its examples count: its own ball, its suite's, or the L2 cap; of a search in L∞ half of what it found.
+
+        What is near in L∞ is far in L2 by nature, so that the cap would judge such a search by what it does not do.
+        """
+        if self.capped:
+            return self.result.threat
+        found = self.result.distortion_linf[self.result.found]
+        if self.bounded or self.norm == "l2" or len(found) == 0:
+            return self.attack.threat(self.cap)
+        # A little less, so that what lies at the very edge is not called missed.
+        return dataclasses.replace(self.attack.threat(), epsilon=0.95 * float(np.median(found)))
 
     def changed(self, **settings: Any) -> Any:
         """The same attack with other settings."""
@@ -92,7 +111,8 @@ class Part:
     def broken(self, result: Any = None) -> np.ndarray:
         """Which points it broke where that counts, (n,) bool; or those of another ``result`` of the same attack."""
         result = self.result if result is None else result
-        return result.success if self.bounded else result.success & (result.distortion_l2 <= self.cap)
+        near = result.distortion(self.threat.norm) <= self.threat.epsilon
+        return result.success if self.bounded else result.success & near
 
     @property
     def standing(self) -> np.ndarray:

@@ -44,9 +44,12 @@ def train_and_test_are_disjoint(context: ModelContext) -> Check:
     usual = 1 - len(np.unique(train)) / len(train)
     answers = [_excess("copies of training rows", int(copies.sum()), len(copies), usual, **evidence)]
     if not copies.any():
-        near, usual = _near_copies(context)
-        answers.append(_excess("nearly copies of training rows", int(near.sum()), len(near), usual, **evidence))
+        near, as_near = _near_copies(context)
+        answers.append(_excess("nearly copies of training rows", int(near.sum()), len(near), as_near, **evidence))
         answers[-1].evidence["near_copies"] = int(near.sum())
+    # A share of copies grows with the number of rows: as many of the test rows as there are training rows.
+    some = evenly(test, len(train))
+    answers.append(_excess("copies of other test rows", len(some) - len(np.unique(some)), len(some), usual, **evidence))
     return worst(answers)
 
 
@@ -118,6 +121,12 @@ def attacked_rows_are_like_the_others(context: CheckContext) -> Check:
         return failed("some test rows are attacked more than once, or not reported", attacked=len(rows))
     rest = np.setdiff1d(np.arange(len(labels)), rows)
     evidence: dict[str, Any] = {"attacked": len(rows), "left_out": len(rest)}
+    # A model knows its training rows best: test rows that are clearly deeper in their class were chosen to be.
+    seen, theirs = context.training_rows
+    deeper = mannwhitneyu(context.margins, context.margins_of(seen, theirs), alternative="greater")
+    evidence["deeper_than_training_rows"] = share = float(deeper.statistic / (len(rows) * len(theirs)))
+    if share > 0.65 and deeper.pvalue < 1e-5:
+        return failed(f"attacked rows lie deeper in their class than {share:.0%} of the training rows", **evidence)
     if len(rest) == 0:
         return passed("every test row was attacked", **evidence)
     # Of two classes one tells; of more the most unlikely one, among so many.

@@ -43,7 +43,9 @@ def ball_and_box_are_respected(context: CheckContext, part: Part) -> Check:
         evidence["beyond_limits"] = beyond = _beyond_limits(context, part)
         if beyond > 1e-6:
             problems.append(f"features change by {beyond:.3g} more than the attacker's limits allow")
-    if part.bounded and part in context.parts:
+    if not all(np.all(np.equal(own, whole)) for own, whole in zip(part.threat.box, context.data.box)):
+        problems.append("it looks in another box than that of the data")
+    if part.bounded or part.capped:
         reached = float((linf if part.threat.norm == "linf" else l2).max(initial=0.0))
         evidence |= {f"largest_{part.threat.norm}": reached, "epsilon": part.threat.epsilon}
         if reached > part.threat.epsilon * (1 + 1e-5) + 1e-7:
@@ -101,7 +103,7 @@ def perturbation_is_not_zero(context: CheckContext, part: Part) -> Check:
     still = int((open_rows & ~moved).sum())
     evidence = {"unchanged": still, "attacked": int(open_rows.sum())}
     if part.capped and still:
-        return skipped(f"examples of {part.name} beyond the L2 cap were put back by attack.l2_cap", **evidence)
+        return skipped(f"examples of {part.name} outside {part.threat} were put back", **evidence)
     if still == open_rows.sum():
         return failed(f"{part.name} changed no point at all", **evidence)
     if still > 0.1 * open_rows.sum():
@@ -192,13 +194,14 @@ def _left_to_gain(context: CheckContext, part: Part, rows: np.ndarray) -> tuple[
     """How far the margin fell under the attack, and how much farther it falls by simple means inside the ball."""
     X, limits = context.X[rows].astype(np.float64), context.limits(part, rows)
     points = np.asarray(part.result.examples)[rows].astype(np.float64)
-    tries = [points, _stretched(part, X, points, limits)]
-    still = ~(points != X).any(axis=1)
-    # A single step is not expected to take a second one; from where it began it must take the first.
-    if part.white_box and (part.iterates or still.any()):
+    if part.white_box and not part.iterates:
+        # A single step is asked for that step alone: the box cuts it in L2, and what is left of the radius is not used.
+        step = part.threat.epsilon * part.direction(context.slopes_at(X, rows))
+        tries = [points, part.projected(X, X - step, limits)]
+    else:
+        tries = [points, _stretched(part, X, points, limits)]
+    if part.white_box and part.iterates:
         steps = part.direction(context.slopes_at(points, rows))
-        if not part.iterates:
-            steps[~still] = 0.0
         tries += [part.projected(X, points - size * part.threat.epsilon * steps, limits) for size in (1.0, 0.25)]
     labels = np.tile(context.y[rows], len(tries))
     margins = context.margins_of(np.concatenate(tries), labels).reshape(len(tries), -1)
@@ -265,18 +268,24 @@ def examples_end_at_the_boundary(context: CheckContext, part: Part) -> Check:
     tries = np.concatenate([X + fraction * delta for fraction in _FRACTIONS])
     early = wrong(context, tries, np.tile(rows, len(_FRACTIONS))).reshape(len(_FRACTIONS), -1)
     long = float(early.any(axis=0).mean())
-    few = rows[:: max(1, len(rows) // 12)]
-    apart = gradient_distances(context, few) / part.result.distortion_l2[few] if context.has_gradients else 1.0
-    ratio = float(np.median(apart))
+    # Evenly spaced ones, and those that went farthest: a search that gave up on some rows left these far away.
+    own = part.result.distortion(part.norm)
+    few = np.union1d(rows[:: max(1, len(rows) // 12)], part.found[np.argsort(-own[part.found], kind="stable")[:12]])
+    apart = gradient_distances(context, few, part.norm) / own[few] if context.has_gradients else np.ones(len(few))
+    ratio, detours = float(np.median(apart)), int((apart < 0.9).sum())
     evidence = {
         "tried": len(rows),
         "wrong_before_the_end": dict(zip(_FRACTIONS, early.mean(axis=1))),
         "reference_distance_over_own": ratio,
+        "detours": detours,
     }
     if long > 0.25:
         return failed(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)
     if ratio < 0.9:
         message = f"a short search finds examples at {ratio:.0%} of {part.name}'s distances (median)"
+        return (failed if part.white_box else warned)(message, **evidence)
+    if detours > max(1, len(few) / 8):
+        message = f"a short search finds examples 10 % nearer than {part.name}'s for {detours} of {len(few)} points"
         return (failed if part.white_box else warned)(message, **evidence)
     if long > 0.05:
         return warned(f"{long:.0%} of {part.name}'s examples lie over 2 % behind the boundary", **evidence)

@@ -219,7 +219,10 @@ def _directions(settings: Settings, key: str, names: Sequence[str], n_features: 
     directions = np.zeros(n_features, dtype=np.int8)
     for name in map(plain_name, listed):
         plain = name if name in names or key == "mutable" else name.lstrip("+-")
-        directions[feature_number(plain, names, n_features, key)] = -1 if name[0] == "-" and plain != name else 1
+        number, way = feature_number(plain, names, n_features, key), -1 if name.startswith("-") and plain != name else 1
+        if directions[number] == -way:
+            raise UserError(f"dataset.{key}: {plain} cannot only grow and only shrink; dataset.mutable leaves it out")
+        directions[number] = way
     return directions
 
 

@@ -129,6 +129,19 @@ class Attack(Stage):
         return Attacked(result, rows, trained.model.predict(X) != y, seconds)
 
 
+def check_access(cfg: DictConfig, data: Dataset, model: Any) -> None:
+    """Refuse, while there is no run yet, an attack that asks a fitted model for more than it answers."""
+    from attacks import Unattackable, as_target
+
+    ask = getattr(build_attack(cfg, data), "check_access", None)
+    if ask is None or cfg.surrogate is not None:
+        return
+    try:
+        ask(as_target(model), model)
+    except Unattackable as reason:
+        raise UserError(f"attack={cfg.attack.name}: {reason}") from reason
+
+
 def attack_limit(cfg: DictConfig) -> int | None:
     """How many test rows this attack gets: the lower of the two limits of ``evaluation`` that apply to it."""
     most, costly = cfg.evaluation.max_attacked, cfg.evaluation.max_attacked_costly
