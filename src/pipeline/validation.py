@@ -78,7 +78,7 @@ def check_groups(cfg: DictConfig) -> None:
 
 
 def check_rows(cfg: DictConfig, y: Any) -> None:
-    """Raise :class:`UserError` when the training rows are too few for what is asked of them."""
+    """Raise :class:`UserError` when the training rows are too few, or too many, for what is asked of them."""
     import numpy as np
 
     labels, counts = np.unique(y, return_counts=True)
@@ -89,6 +89,10 @@ def check_rows(cfg: DictConfig, y: Any) -> None:
         raise UserError(
             f"tune.folds={cfg.tune.folds}: class {label} has {fewest} training rows; use fewer folds or tune=none"
         )
+    if cfg.evaluation.convergence:
+        from pipeline.stages import convergence
+
+        convergence.check(cfg, y)
 
 
 def _settings(node: DictConfig, path: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -155,6 +159,8 @@ def check_by_building(cfg: DictConfig) -> None:
             # What scikit-learn's estimators look at when they are fitted.
             if hasattr(built, "_parameter_constraints"):  # scikit-learn's own way; not every model has it
                 built._validate_params()
+        except UserError:
+            raise
         except Exception as error:
             raise UserError(_refusal(group, cfg[group], error)) from error
     from hydra.utils import get_method

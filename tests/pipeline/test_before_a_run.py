@@ -51,6 +51,7 @@ def test_too_few_rows_are_noticed_before_the_grid(composed, counts, message):
         check_rows(composed(), data.y_train)
 
 
+CONVERGENCE = ("evaluation.convergence=true", "tune=none")
 # Setting (or what else is wrong) → command lines, and a part of the line that each is answered with.
 COMMANDS = {
     "seed": {
@@ -93,11 +94,18 @@ COMMANDS = {
         ("attack=null",): "attack=null: choose one",
         ("dataset=null",): "dataset=null: choose one",
         ("surrogate=naturl",): "no such choice",
-        ("attack._target_=🙂",): "attack: No module named '🙂'",
+        ("attack._target_=🙂",): "attack._target_=🙂: no class to be had (No module named '🙂')",
+        ("model._target_=<b>", "evaluation.convergence=true"): "model._target_=<b>: no class to be had",
     },
     "convergence": {
         ("model=svc", "evaluation.convergence=true"): "evaluation.convergence: svc has no iterates",
         ("model=adv_linear_svm", "evaluation.convergence=true"): "evaluation.convergence: adv_linear_svm has no",
+        (*CONVERGENCE, "dataset=digits"): "evaluation.convergence knows the optimum of two classes",
+        (*CONVERGENCE, "dataset=npz", "dataset.path=many.npz"): "of at most 400 training rows, there are 450",
+        (
+            *CONVERGENCE,
+            "model.expansion=fixed_features",
+        ): "evaluation.convergence: the iterates of this model.expansion",
     },
     "natural": {("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none"},
     "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
@@ -120,6 +128,7 @@ LINES_OF_ONE_KIND = {
 def folder(tmp_path):
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", X=draw.random((40, 16)), y=np.arange(40) % 2)
+    np.savez(tmp_path / "many.npz", X=draw.random((600, 2)), y=np.arange(600) % 2)
     np.savez(tmp_path / "lonely.npz", X=draw.random((5, 16)), y=[0, 0, 0, 0, 1])
     return tmp_path
 
@@ -137,6 +146,13 @@ def _assert_refused(command, folder, arguments, message):
 @pytest.mark.parametrize(("arguments", "message"), LINES, ids=[" ".join(arguments) for arguments, _ in LINES])
 def test_a_command_is_refused_in_one_line_without_a_run(command, folder, arguments, message):
     _assert_refused(command, folder, arguments, message)
+
+
+def test_a_class_that_is_not_there_is_refused_beside_finished_stages_too(command, folder):
+    """Whether a run was computed before is asked first, and its keys need the class."""
+    (folder / "mlruns" / "stages").mkdir(parents=True)
+    done = command("model._target_=nowhere.Model")
+    assert done.stderr == "error: model._target_=nowhere.Model: no class to be had (No module named 'nowhere')\n"
 
 
 # Of each kind one in a sweep as well: there the driver looks first, and a job that gets further looks again.
