@@ -29,33 +29,70 @@ from pathlib import Path
 SECRET = "hunter2-fuzz"
 COMMANDS = ["pipeline.report", "pipeline.sync", "pipeline.cache", "pipeline.data"]
 LIMIT = 120  # seconds of a processor that a case may take, and seconds by the clock that it may do nothing
-QUICK = ["tune=none", "dataset.max_train=40", "dataset.max_test=20", "evaluation.max_attacked=3", "compute.threads=1", "figures=off",
-         "evaluation.certify_seconds=0.2"]  # fmt: skip
+QUICK = [
+    "tune=none", "dataset.max_train=40", "dataset.max_test=20", "evaluation.max_attacked=3", "compute.threads=1",
+    "figures=off", "evaluation.certify_seconds=0.2",
+]  # fmt: skip
 
-NUMBERS = ["0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296", "99999999999999999999",
-           "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)", "range(2)", "½", "1 ", " 1"]  # fmt: skip
-WORDS = ["a", "a/b", "..", "", "''", "ü", "a b", "'a b'", "[red]x[/red]", "=1+1", "<b>", "%s", "$HOME", "${seed}", "${oc.env:HOME}",
-         "${nope}", "${", "a\nb", "'a\tb'", "\x1b[31mx", "null", "~", "a,b", "x" * 300, "|", "`id`", "../../x", "🙂", "CON", "a'b",
-         f"http://ann:{SECRET}@h", f"postgresql://ann:{SECRET}@h/db"]  # fmt: skip
-NUMERIC = ["seed", "model.C", "model.step", "model.epsilon", "model.batch_size", "model.passes", "attack.epsilon", "attack.steps",
-           "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly", "evaluation.certified_radius",
-           "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads", "tune.folds", "tune.radius", "tune.seed",
-           "dataset.split_seed", "dataset.max_train", "dataset.max_test", "dataset.test_size", "model.expansion.n_features",
-           "model.kernel.width_scale", "model.kernel.gamma", "model.gamma", "tune.within", "tune.max_rows", "tune.C", "tune.step",
-           "model.C_f", "model.degree", "attack.restarts", "attack.queries", "attack.max_queries", "attack.confidence",
-           "attack.random_state", "dataset.max_gb", "hydra.sweeper.n_trials", "hydra.sweeper.max_batch_size"]  # fmt: skip
-WORDY = ["dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder", "checks",
-         "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm", "model.schedule",
-         "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted", "attack._target_", "model._target_",
-         "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model", "attack", "dataset", "tune", "tracking", "experiment",
-         "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate", "tracking.register", "tune.select", "tune.norm",
-         "attack.units", "model.path", "model.kernel", "model.trust", "objective", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweep.subdir",
-         "hydra.output_subdir", "hydra.job.name", "hydra.job.chdir", "hydra.verbose", "dataset.label", "dataset.box", "dataset.mutable",
-         "hydra.callbacks.sweep", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "evaluation", "compute"]  # fmt: skip
+NUMBERS = [
+    "0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296",
+    "99999999999999999999", "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)",
+    "range(2)", "½", "1 ", " 1",
+]  # fmt: skip
+WORDS = [
+    "a", "a/b", "..", "", "''", "ü", "a b", "'a b'", "[red]x[/red]", "=1+1", "<b>", "%s", "$HOME", "${seed}",
+    "${oc.env:HOME}", "${nope}", "${", "a\nb", "'a\tb'", "\x1b[31mx", "null", "~", "a,b", "x" * 300, "|", "`id`",
+    "../../x", "🙂", "CON", "a'b", f"http://ann:{SECRET}@h", f"postgresql://ann:{SECRET}@h/db",
+]  # fmt: skip
+NUMERIC = [
+    "seed", "model.C", "model.step", "model.epsilon", "model.batch_size", "model.passes", "attack.epsilon",
+    "attack.steps", "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly",
+    "evaluation.certified_radius", "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads",
+    "tune.folds", "tune.radius", "tune.seed", "dataset.split_seed", "dataset.max_train", "dataset.max_test",
+    "dataset.test_size", "model.expansion.n_features", "model.kernel.width_scale", "model.kernel.gamma",
+    "model.gamma", "tune.within", "tune.max_rows", "tune.C", "tune.step", "model.C_f", "model.degree",
+    "attack.restarts", "attack.queries", "attack.max_queries", "attack.confidence", "attack.random_state",
+    "dataset.max_gb", "hydra.sweeper.n_trials", "hydra.sweeper.max_batch_size",
+]  # fmt: skip
+WORDY = [
+    "dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder",
+    "checks", "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm",
+    "model.schedule", "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted",
+    "attack._target_", "model._target_", "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model",
+    "attack", "dataset", "tune", "tracking", "experiment", "hydra/launcher", "model/kernel", "model.expansion",
+    "model@surrogate", "tracking.register", "tune.select", "tune.norm", "attack.units", "model.path", "model.kernel",
+    "model.trust", "objective", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir",
+    "hydra.job.name", "hydra.job.chdir", "hydra.verbose", "dataset.label", "dataset.box", "dataset.mutable",
+    "hydra.callbacks.sweep", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "evaluation", "compute",
+]  # fmt: skip
+SWEPT = [
+    "seed=range(2)", "seed=0,0", "seed=choice(0,1)", "seed=glob(*)", "seed=range(0)", "seed=range(3,1)",
+    "model.C=interval(0.1,1)", "model.C=shuffle(range(1,3))", "model.C=1,", "attack=fgsm,none", "attack=glob(f*)",
+    "evaluation.l2_cap=0.25,2.0", "dataset.max_train=40,abc", "model.kernel=rbf,laplacian", "attack=fgsm,x",
+    "dataset.classes=[1,7],[3,8]", "attack={name:a},{name:b}", "notes=a,'b,c'", "attack.epsilon=extend_list(1)",
+]  # fmt: skip
+FILES = [
+    "seed: 1", "seed: [", "seed: x", "- 1", "", "nonsense: 1", "model: {name: x}", "\x00", "seed: &a [*a]",
+    "model: {_target_: os.mkdir, path: made}", "model: {kernel: '${oc.create:{_target_: os.mkdir, path: made}}'}",
+    "defaults: [nowhere]", "defaults: [{override /model: svc}]", "notes: \"\\x1b[31mx\"", "trusted: [os]",
+    "hydra: {callbacks: {x: {_target_: os.mkdir, path: made}}}", "hydra: {mode: MULTIRUN}",
+    "hydra: {job_logging: {filters: {x: {(): os.mkdir, path: made}}}}", "hydra: {sweeper: {params: {seed: '0,1'}}}",
+    "hydra: {run: {dir: /proc/x}}", "tracking: {folder: /proc/x}", "hydra: {overrides: {task: ['trusted=[os]']}}",
+    f"tracking: {{uri: 'http://ann:{SECRET}@127.0.0.1:9'}}",
+]  # fmt: skip
+PATHS = [
+    "nowhere", ".", "models:/x/1", "runs:/x/model", "runs:/../../x", "/proc/self/mem", "http://127.0.0.1:9/x",
+]  # fmt: skip
+DATASET = [
+    "scale=minmax", "scale=standard", "box=data", "box=[0,1]", "classes=all", "classes=[0,1]", "classes=[1,7]",
+    "label=a", "max_gb=1e-9", "mutable=[a]", "monotone=[-a]", "image_shape=[4,4]", "image_shape=[3,3]", "box={a:[0,1]}",
+    "sparse=true", "test_fraction=0.999", "test_path=nowhere",
+]  # fmt: skip
+TAGS = ["seed", "model", "attack", "dataset", "run_signature", "role", "sweep", "stage_reuse"]
 # The dear ones are rare: ten classes, a search and the sweep of an experiment take as long as ten other cases.
 CHOICES = {
-    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact", "natural_exact",
-              "fitted", "dnn_natural", "dnn_free"],
+    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact",
+              "natural_exact", "fitted", "dnn_natural", "dnn_free"],
     "attack": ["none", "fgsm", "pgd", "pgd_l2", "min_norm", "cw", "zoo", "hop_skip_jump", "auto", "suite"],
     "dataset": ["digits", *["digits_1v7"] * 5],
     "tune": [*["none"] * 9, "accuracy", "certified", "robust"],
@@ -70,8 +107,13 @@ CHOICES = {
     "figures": ["auto", "off"],
     "objective": ["robust_accuracy", "nonsense"],
 }  # fmt: skip
-FLAGS = ["-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir", "--config-dir=.",
-         "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+", "-m seed=0", "--run", "-cd", "-cn=x", "@", "a@b=c", "~seed", "~dataset.name", "+hydra=x", "-c=all", "--package=model", "-p=x", "--version", "-h", "--hydra-help", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
+FLAGS = [
+    "-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir",
+    "--config-dir=.", "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+",
+    "-m seed=0", "--run", "-cd", "-cn=x", "@", "a@b=c", "~seed", "~dataset.name", "+hydra=x", "-c=all",
+    "--package=model", "-p=x", "--version", "-h", "--hydra-help", "~", "~attack", "+a=1", "++seed=1", "--info=all",
+    "--shell-completion",
+]  # fmt: skip
 
 
 def command_line(rng: random.Random, folder: Path) -> list[str]:
@@ -94,11 +136,7 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         else:
             arguments.append(rng.choice(FLAGS))
     if rng.random() < 0.2:
-        swept = ["seed=0,1"] * 6 + ["seed=range(2)", "seed=0,0", "seed=choice(0,1)", "seed=glob(*)", "seed=range(0)", "seed=range(3,1)",
-                                    "model.C=interval(0.1,1)", "model.C=shuffle(range(1,3))", "model.C=1,", "attack=fgsm,none", "attack=glob(f*)",
-                                    "evaluation.l2_cap=0.25,2.0", "dataset.max_train=40,abc", "model.kernel=rbf,laplacian", "attack=fgsm,x",
-                                    "dataset.classes=[1,7],[3,8]", "attack={name:a},{name:b}", "notes=a,'b,c'", "attack.epsilon=extend_list(1)"]  # fmt: skip
-        arguments += ["-m", rng.choice(swept)]
+        arguments += ["-m", rng.choice(["seed=0,1"] * 6 + SWEPT)]
         if rng.random() < 0.1:
             arguments += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "objective=robust_accuracy"]
     rng.shuffle(arguments)
@@ -109,8 +147,10 @@ def small_command(rng: random.Random, folder: Path) -> list[str]:
     """A command about what is kept, in a store with a finished run that something happened to."""
     hurt_store(rng, folder)
     words = [*WORDS, "all", "30d", "1s", "mlruns", "nowhere", "case", "true", "1", "digits_1v7", "/proc", "/dev/null"]
-    names = ["tracking.folder", "tracking.uri", "tracking.experiment", "sweep", "dataset", "name", "output", "docs", "stored", "figures",
-             "log", "cache.folder", "remove", "nonsense", "", "dataset.path", "dataset.name", "folder"]  # fmt: skip
+    names = [
+        "tracking.folder", "tracking.uri", "tracking.experiment", "sweep", "dataset", "name", "output", "docs",
+        "stored", "figures", "log", "cache.folder", "remove", "nonsense", "", "dataset.path", "dataset.name", "folder",
+    ]  # fmt: skip
     settings = [f"{rng.choice(names)}={rng.choice(words)}" for _ in range(rng.choice([0, 0, 1, 1, 2]))]
     return settings + rng.choice(
         [[]] * 8 + [["--help"], ["-x"], ["remove=all"], ["remove=1s"], ["log=false"], ["figures=off"]]
@@ -154,8 +194,10 @@ def hurt_store(rng: random.Random, folder: Path) -> None:
             connection,
         ):
             value = rng.choice(["x", "", "-1", "\x1b[31mx", "../../x", "=1", "[red]", "nan", "1e999"])
-            connection.execute(rng.choice(["update tags set value = ? where key = ?", "delete from tags where ? <> '' and key = ?"]),
-                               (value or "x", rng.choice(["seed", "model", "attack", "dataset", "run_signature", "role", "sweep", "stage_reuse"])))  # fmt: skip
+            change = rng.choice(
+                ["update tags set value = ? where key = ?", "delete from tags where ? <> '' and key = ?"]
+            )
+            connection.execute(change, (value or "x", rng.choice(TAGS)))
 
 
 def fitted_file(rng: random.Random, folder: Path) -> list[str]:
@@ -176,10 +218,7 @@ def fitted_file(rng: random.Random, folder: Path) -> list[str]:
     else:
         file.write_bytes(pickle.dumps(rng.choice([model, _Payload()])))
     damage(rng, file)
-    path = rng.choice(
-        ["model.skops"] * 6
-        + ["nowhere", ".", "models:/x/1", "runs:/x/model", "runs:/../../x", "/proc/self/mem", "http://127.0.0.1:9/x"]
-    )
+    path = rng.choice(["model.skops"] * 6 + PATHS)
     return ["model=fitted", f"model.path={path}", *rng.choice([[]] * 3 + [["tune=none"], ["tune=accuracy"]])]
 
 
@@ -236,11 +275,7 @@ def data_file(rng: random.Random, folder: Path) -> list[str]:
         frame.to_parquet(file)
     damage(rng, file)
     label = ["dataset.label=label"] if kind in ("csv", "parquet") and rng.random() < 0.7 else []
-    more = rng.choice([[]] * 6 + [["dataset.scale=minmax"], ["dataset.scale=standard"], ["dataset.box=data"], ["dataset.box=[0,1]"],
-                                  ["dataset.classes=all"], ["dataset.classes=[0,1]"], ["dataset.classes=[1,7]"], ["dataset.max_gb=1e-9"],
-                                  ["dataset.mutable=[a]"], ["dataset.monotone=[-a]"], ["dataset.image_shape=[4,4]"], ["dataset.label=a"],
-                                  ["dataset.image_shape=[3,3]"], ["dataset.box={a:[0,1]}"], ["dataset.sparse=true"],
-                                  ["dataset.test_fraction=0.999"], ["dataset.test_path=nowhere"]])  # fmt: skip
+    more = [f"dataset.{rng.choice(DATASET)}"] if rng.random() < 0.75 else []
     return [f"dataset={kind}", f"dataset.path={linked(rng, file)}", *label, *more]
 
 
@@ -283,14 +318,7 @@ def linked(rng: random.Random, file: Path) -> str:
 def configuration(rng: random.Random, folder: Path) -> list[str]:
     """A folder of YAML files from somewhere else."""
     (folder / "conf" / "experiment").mkdir(parents=True)
-    (folder / "conf" / "experiment" / "theirs.yaml").write_text("# @package _global_\n" + rng.choice([
-        "seed: 1", "seed: [", "seed: x", "- 1", "", "nonsense: 1", "model: {name: x}", "model: {_target_: os.mkdir, path: made}",
-        "model: {kernel: '${oc.create:{_target_: os.mkdir, path: made}}'}", "defaults: [nowhere]", "defaults: [{override /model: svc}]",
-        "hydra: {callbacks: {x: {_target_: os.mkdir, path: made}}}", "hydra: {job_logging: {filters: {x: {(): os.mkdir, path: made}}}}",
-        "hydra: {sweeper: {params: {seed: '0,1'}}}", "hydra: {mode: MULTIRUN}", "hydra: {run: {dir: /proc/x}}", "tracking: {folder: /proc/x}",
-        "\x00", "seed: &a [*a]", "trusted: [os]", "hydra: {overrides: {task: ['trusted=[os]']}}", "notes: \"\\x1b[31mx\"",
-        f"tracking: {{uri: 'http://ann:{SECRET}@127.0.0.1:9'}}",
-    ]))  # fmt: skip
+    (folder / "conf" / "experiment" / "theirs.yaml").write_text("# @package _global_\n" + rng.choice(FILES))
     return [rng.choice(["--config-dir=conf", "--config-dir=./conf/"]), "experiment=theirs"]
 
 
@@ -412,13 +440,13 @@ def case(seed: int, home: Path, template: Path) -> list[str]:
             found.append("the same command again says something else")
     found += [f"wrote outside: {path.name}" for path in (home / "inner").iterdir() if path != folder]
     lines = (folder / ".err").read_text(errors="replace").strip().splitlines()
-    print(json.dumps({"seed": seed, "command": module, "code": code, "wrong": found, "said": lines[-1][:200] if lines else "",
-                      **({"arguments": arguments} if found else {})}, ensure_ascii=False), flush=True)  # fmt: skip
+    line = {"seed": seed, "command": module, "code": code, "wrong": found, "said": lines[-1][:200] if lines else ""}
+    print(json.dumps(line | ({"arguments": arguments} if found else {}), ensure_ascii=False), flush=True)
     return found
 
 
 def warm_up(folder: Path) -> None:
-    """A finished run in ``folder``, and here every module that it and a report needed: their import is most of a case."""
+    """A finished run in ``folder``, and here every module that it and a report needed: most of a case."""
     for module, arguments in (("pipeline.run", [*QUICK, "model=svc"]), ("pipeline.report", [])):
         if run(arguments, folder, module):
             sys.exit((folder / ".err").read_text())
@@ -448,9 +476,7 @@ def main() -> int:
             counted.update(case(seed, home, home / "template" / "mlruns") or ["fine"])
             seed += 1
     print(f"seeds {start} to {seed - 1}: {dict(counted)}")
-    print(
-        f"{seed - start} cases, {time.monotonic() - limit + 60 * minutes:.0f} s, {sum(os.times()[:4]):.0f} s of a processor"
-    )
+    print(f"{seed - start} cases in {sum(os.times()[:4]):.0f} s of a processor")
     return int(set(counted) != {"fine"})
 
 

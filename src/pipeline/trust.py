@@ -115,7 +115,7 @@ class _CommandLine:
     def __init__(self, cfg: DictConfig, overrides: Iterable[str]):
         self._given = [(key, value) for key, _, value in (text.lstrip("+~").partition("=") for text in overrides)]
         trusted = OmegaConf.select(cfg, "trusted", default=None) if self.gives("trusted") else None
-        self._trusted = [str(name) for name in trusted or []]
+        self._trusted = [str(name) for name in trusted] if OmegaConf.is_list(trusted) else []
 
     def gives(self, setting: str) -> bool:
         return any(key == setting or key.startswith(f"{setting}.") for key, _ in self._given)

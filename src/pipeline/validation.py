@@ -109,7 +109,7 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     """Limits by setting: of the schema's fields, or of the constructor that the settings are for."""
     schema = OmegaConf.get_type(node)
     if dataclasses.is_dataclass(schema):
-        return {f.name: dict(f.metadata) for f in dataclasses.fields(schema)}
+        return {f.name: {**f.metadata, "list": str(f.type).startswith("list")} for f in dataclasses.fields(schema)}
     arguments = arguments_of(str(node._target_)) if "_target_" in node else None
     if arguments is None:
         return {}
@@ -127,6 +127,8 @@ def _check(path: str, value: Any, limits: dict[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{path} must be a finite number; got {value}")
+    if limits.get("list") and not OmegaConf.is_list(value):  # ${seed} is not looked at when it is given
+        raise UserError(f"{path} must be a list, [A,B]; got {value}")
     if "words" in limits:
         if value in limits["words"]:
             return
@@ -141,7 +143,7 @@ def _check(path: str, value: Any, limits: dict[str, Any]) -> None:
     for item in value if each else ():
         for name, limit in each.items():
             holds, words = _COMPARISONS[name]
-            if not (math.isfinite(item) and holds(item, limit)):
+            if not (isinstance(item, (int, float)) and math.isfinite(item) and holds(item, limit)):
                 raise UserError(f"{path} must hold numbers {words} {limit}; got {item}")
     if "choices" in limits and value not in limits["choices"]:
         raise UserError(

@@ -109,7 +109,13 @@ COMMANDS = {
     },
     "natural": {("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none"},
     "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
-    "references": {("tune.metric=${nope}",): "tune.metric: ${nope} names no setting"},
+    "references": {
+        ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
+        ("evaluation.metrics=${seed}",): "evaluation.metrics must be a list, [A,B]; got 0",
+        ("trusted=${seed}", "seed=1"): "trusted must be a list, [A,B]; got 1",
+        ("tune.C=${seed}",): "tune.C must be a list, [A,B]; got 0",
+        ("tune.C=${evaluation.metrics}", "evaluation.metrics=[a.b]", "trusted=[a]"): "tune.C must hold numbers",
+    },
 }
 LINES = [(arguments, message) for lines in COMMANDS.values() for arguments, message in lines.items()]
 # Wrong with -m or without it only.

@@ -29,6 +29,7 @@ class FixedFeatures(RandomFeatures):
     n_features: Annotated[int, at_least(1)] = 8192
 
     name: ClassVar[str] = "fixed_features"
+    approaches_kernel: ClassVar[bool] = False
 
     def begin(self, space: KernelSpace, n_columns: int) -> "FixedFeatureSum":
         return FixedFeatureSum(space, n_columns, int(self.n_features), self.cache_mb)
@@ -42,8 +43,6 @@ class FixedFeatures(RandomFeatures):
 
 class FixedFeatureSum(RandomFeatureSum):
     """`weights` is the current function; `terms[t]` what iteration t added to it (kept for a single column)."""
-
-    approaches_kernel: ClassVar[bool] = False
 
     def __init__(self, space: KernelSpace, n_columns: int, n_features: int, cache_mb: float):
         super().__init__(space, n_columns, n_features, cache_mb)

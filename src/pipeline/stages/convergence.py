@@ -23,6 +23,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from models.distances import pair_distances
+from models.expansions import Expansion
 from models.kernels import Kernel
 from pipeline.data import Dataset
 from pipeline.errors import UserError
@@ -81,15 +82,13 @@ def minimise(
 def check(cfg: DictConfig, y: np.ndarray) -> None:
     """Raise :class:`UserError` unless the optimum for these training labels can be had."""
     if len(np.unique(y)) > 2:
-        raise UserError(
-            "evaluation.convergence knows the optimum of two classes; choose two with dataset.classes=[A,B]"
-        )
+        raise UserError("evaluation.convergence knows the optimum of two classes; choose them, dataset.classes=[A,B]")
     if len(y) > _MOST_ROWS:
         raise UserError(
             f"evaluation.convergence knows the optimum of at most {_MOST_ROWS} training rows, there are {len(y)}: "
             f"set dataset.max_train={_MOST_ROWS}"
         )
-    if not getattr(build(cfg.model).expansion, "approaches_kernel", True):
+    if not Expansion.of(build(cfg.model).expansion).approaches_kernel:
         raise UserError(
             "evaluation.convergence: the iterates of this model.expansion do not approach the kernel's optimum; "
             "take another"
