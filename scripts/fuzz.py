@@ -177,7 +177,8 @@ def hurt_store(rng: random.Random, folder: Path) -> None:
     if rng.random() < 0.6:
         shutil.rmtree(folder / "mlruns" / "pending")
     files = sorted(path for path in (folder / "mlruns").rglob("*") if path.is_file())
-    for file in rng.sample(files, rng.choice([0, 1, 3, 10])) + [folder / "mlruns" / "mlflow.db"] * (rng.random() < 0.1):
+    hurt = rng.sample(files, rng.choice([0, 1, 3, 10])) + [folder / "mlruns" / "mlflow.db"] * (rng.random() < 0.1)
+    for file in dict.fromkeys(hurt):
         how = rng.choice(["damage", "damage", "empty", "gone", "folder", "text"])
         if how == "damage":
             damage(rng, file, always=True)

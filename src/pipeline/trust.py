@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.arguments import arguments_of
@@ -115,7 +115,7 @@ class _CommandLine:
     def __init__(self, cfg: DictConfig, overrides: Iterable[str]):
         self._given = [(key, value) for key, _, value in (text.lstrip("+~").partition("=") for text in overrides)]
         trusted = OmegaConf.select(cfg, "trusted", default=None) if self.gives("trusted") else None
-        self._trusted = [str(name) for name in trusted] if OmegaConf.is_list(trusted) else []
+        self._trusted = [str(name) for name in trusted] if isinstance(trusted, ListConfig) else []
 
     def gives(self, setting: str) -> bool:
         return any(key == setting or key.startswith(f"{setting}.") for key, _ in self._given)
