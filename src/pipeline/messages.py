@@ -83,6 +83,14 @@ def _wrong_type(match: re.Match[str], text: str, cause: str) -> str:
 _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], str]], ...] = (
     (r"Config group override must be a string or a list", _no_choice),
     (
+        r"Missing mandatory value: (\w+)\s+full_key: \1\s",
+        lambda match, *_: f"{match[1]}: choose one; python -m pipeline.run --help lists them",
+    ),
+    (
+        r"Ambiguous value for argument '(.+?)'\n",
+        lambda match, *_: f"{match[1]}: several values make a sweep, add -m; put quotes around one with a comma",
+    ),
+    (
         r"(?s)Could not find '([\w/]+)/([^'/]+)'\s*Available options in '[\w/]+':\s*(.*?)(?:\n\n|\Z|Config search)",
         _unknown_choice,
     ),

@@ -37,6 +37,9 @@ def validate(cfg: DictConfig) -> None:
         raise UserError(f"{missing[0]} has no value: give one on the command line, {missing[0]}=…")
     if cfg.tracking.name == "server" and not cfg.tracking.uri:
         raise UserError("tracking.uri has no value: tracking=server needs the address, tracking.uri=http://…")
+    for setting in ("folder", "experiment"):
+        if not cfg.tracking[setting].strip():
+            raise UserError(f"tracking.{setting} has no value: give one, or leave it out")
     if cfg.tracking.register is not None and not re.fullmatch(r"\w[\w .-]{0,99}", cfg.tracking.register):
         raise UserError(f"tracking.register: {cfg.tracking.register!r} must be letters, digits, spaces and . _ - only")
     if cfg.figures not in ("auto", "off"):

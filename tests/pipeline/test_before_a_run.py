@@ -92,6 +92,7 @@ COMMANDS = {
     },
     "groups": {
         ("attack=null",): "attack=null: choose one",
+        ("attack=[]",): "attack: choose one",
         ("dataset=null",): "dataset=null: choose one",
         ("surrogate=naturl",): "no such choice",
         ("attack._target_=🙂",): "attack._target_=🙂: no class to be had (No module named '🙂')",
@@ -108,6 +109,14 @@ COMMANDS = {
         ): "evaluation.convergence: the iterates of this model.expansion",
     },
     "natural": {("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none"},
+    "tracking": {
+        ("tracking.experiment=",): "tracking.experiment has no value",
+        ("tracking.folder=",): "tracking.folder has no value",
+    },
+    "somebody's home": {
+        ("dataset=npz", "dataset.path=~nobody-here/x.npz"): "~nobody-here/x.npz does not exist",
+        ("model=fitted", "model.path=~nobody-here/x.skops"): "~nobody-here/x.skops does not exist",
+    },
     "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
     "references": {
         ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
@@ -125,6 +134,7 @@ LINES_OF_ONE_KIND = {
     ("hydra/sweeper=optuna",): "hydra/sweeper=optuna chooses the jobs of a sweep: add -m",
     ("--experimental-rerun", "x.pickle"): "--experimental-rerun executes what its file says",
     ("--exp=x.pickle",): "--experimental-rerun executes what its file says",
+    ("seed=0,1",): "seed=0,1: several values make a sweep, add -m",
     ("-m", "seed=range(0)"): "the sweep has no jobs",
     ("seed=range(0)", "-m"): "the sweep has no jobs",
 }
