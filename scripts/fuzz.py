@@ -383,7 +383,7 @@ def complaints(arguments: list[str], code: int, folder: Path, module: str = "pip
         found.append(f"exit code {code}")
     if "Traceback" in out + err:
         found.append("a traceback")
-    sweep = "-m" in arguments or "--multirun" in arguments or any(a.startswith("experiment=") for a in arguments)
+    sweep = "-m" in arguments or any(a.startswith(("--multi", "experiment=")) for a in arguments)
     lines = err.strip().splitlines()
     some = (
         module == "pipeline.sync" and lines and all(line.startswith("error: ") for line in lines)

@@ -16,7 +16,7 @@ from pipeline.arguments import arguments_of
 from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import check_writable
-from pipeline.schema import NOT_SETTINGS
+from pipeline.schema import NOT_SETTINGS, Config
 from pipeline.stages.base import AXES, axis_path
 from pipeline.stages.build import LABELS, build, takes
 from pipeline.stages.units import check_units
@@ -69,7 +69,10 @@ def validate(cfg: DictConfig) -> None:
 
 
 def check_groups(cfg: DictConfig) -> None:
-    """Raise :class:`UserError` unless every group is chosen and its name may be part of a file's name."""
+    """Raise :class:`UserError` unless all settings are there, every group chosen, and its name fit for a file's."""
+    gone = [f.name for f in dataclasses.fields(Config) if f.name not in list(cfg)]  # not: those without a value
+    if gone:
+        raise UserError(f"~{gone[0]}: this setting cannot be taken out; give it another value")
     for group in ("dataset", "model", "attack", "tune", "tracking"):
         if not isinstance(cfg[group], DictConfig):
             raise UserError(f"{group}={cfg[group]}: choose one; python -m pipeline.run --help lists them")

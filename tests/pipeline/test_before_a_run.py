@@ -117,6 +117,12 @@ COMMANDS = {
         ("dataset=npz", "dataset.path=~nobody-here/x.npz"): "~nobody-here/x.npz does not exist",
         ("model=fitted", "model.path=~nobody-here/x.skops"): "~nobody-here/x.skops does not exist",
     },
+    "nothing there": {
+        ("~seed",): "~seed: this setting cannot be taken out",
+        ("~evaluation",): "~evaluation: this setting cannot be taken out",
+        ("~tune.folds",): "~tune.folds: TuneConf (DictConfig) does not support deletion",
+        ("++hydra.sweeper.params.seed=0",): "++hydra.sweeper.params.seed=0: what it would be a part of has no value",
+    },
     "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
     "references": {
         ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
