@@ -97,5 +97,6 @@ def known_names(word: str, known: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """An exception's message, cut to one line."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """An exception's message, cut to one line, without the names of exceptions that libraries put into it."""
+    words = re.sub(r"\b[A-Z]\w*(Error|Exception): ", "", str(error)).strip()
+    return words.splitlines()[0] if words else "unreadable"
