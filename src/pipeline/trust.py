@@ -90,6 +90,8 @@ def check_hydra(cfg: DictConfig, overrides: list[str]) -> None:
     for kind, given in (("task", typed), ("hydra", [text for text in overrides if text not in typed])):
         if list(OmegaConf.to_container(hydra.overrides[kind])) != given:  # type: ignore[arg-type]
             raise UserError(f"hydra.overrides.{kind}: a file cannot say what was said on the command line")
+    if not isinstance(hydra.verbose, (bool, str, ListConfig)):  # Hydra asserts it, without a word
+        raise UserError(f"hydra.verbose must be true, false or the name of a logger; got {hydra.verbose}")
     for section in (*_BUILT, "job_logging", "hydra_logging"):
         for path, key, value in _leaves(hydra._get_node(section), f"hydra.{section}"):
             if key == "_target_" and not (line.says(path, value) or line.trusts(value) or _ours(value, _HYDRAS)):

@@ -128,6 +128,7 @@ COMMANDS = {
         ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
         ("evaluation.metrics=${seed}",): "evaluation.metrics must be a list, [A,B]; got 0",
         ("trusted=${seed}", "seed=1"): "trusted must be a list, [A,B]; got 1",
+        ("hydra.verbose=${seed}",): "hydra.verbose must be true, false or the name of a logger; got 0",
         ("tune.C=${seed}",): "tune.C must be a list, [A,B]; got 0",
         ("tune.C=${evaluation.metrics}", "evaluation.metrics=[a.b]", "trusted=[a]"): "tune.C must hold numbers",
     },
