@@ -90,13 +90,13 @@ fuzz: $(STAMP) ## random command lines and files for MINUTES=5; every case print
 	@$(BIN)/python scripts/fuzz.py $(or $(MINUTES),5) $(SEED)
 
 lint: $(STAMP) ## ruff and mypy
-	@$(BIN)/ruff check src tests benchmarks
-	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks scripts
+	@$(BIN)/ruff format --check src tests benchmarks scripts
 	@$(BIN)/mypy
 
 format: $(STAMP) ## let ruff put right what it can
-	@$(BIN)/ruff check --fix src tests benchmarks
-	@$(BIN)/ruff format src tests benchmarks
+	@$(BIN)/ruff check --fix src tests benchmarks scripts
+	@$(BIN)/ruff format src tests benchmarks scripts
 
 wheel: $(STAMP) ## build sdist and wheel, check them, run one experiment from the wheel in a clean environment
 	@rm -rf dist build/wheel-venv

@@ -29,34 +29,73 @@ from pathlib import Path
 SECRET = "hunter2-fuzz"
 COMMANDS = ["pipeline.report", "pipeline.sync", "pipeline.cache", "pipeline.data"]
 LIMIT = 120  # seconds of a processor that a case may take, and seconds by the clock that it may do nothing
-QUICK = ["tune=none", "dataset.max_train=40", "evaluation.max_attacked=3", "compute.threads=1", "figures=off", "evaluation.certify_seconds=1"]
+QUICK = [
+    "tune=none", "dataset.max_train=40", "dataset.max_test=20", "evaluation.max_attacked=3", "compute.threads=1",
+    "figures=off", "evaluation.certify_seconds=0.2",
+]  # fmt: skip
 
-NUMBERS = ["0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296", "99999999999999999999",
-           "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)", "range(2)", "½", "1 ", " 1"]  # fmt: skip
-WORDS = ["a", "a/b", "..", "", "''", "ü", "a b", "'a b'", "[red]x[/red]", "=1+1", "<b>", "%s", "$HOME", "${seed}", "${oc.env:HOME}",
-         "${nope}", "${", "a\nb", "'a\tb'", "\x1b[31mx", "null", "~", "a,b", "x" * 300, "|", "`id`", "../../x", "🙂", "CON", "a'b",
-         f"http://ann:{SECRET}@h", f"postgresql://ann:{SECRET}@h/db"]  # fmt: skip
-NUMERIC = ["seed", "model.C", "model.step", "model.epsilon", "model.batch_size", "model.passes", "attack.epsilon", "attack.steps",
-           "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly", "evaluation.certified_radius",
-           "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads", "tune.folds", "tune.radius", "tune.seed",
-           "dataset.split_seed", "dataset.max_train", "dataset.max_test", "dataset.test_size", "model.expansion.n_features",
-           "model.kernel.width_scale", "model.kernel.gamma", "model.gamma", "tune.within", "tune.max_rows", "tune.C", "tune.step",
-           "model.C_f", "model.degree", "attack.restarts", "attack.queries", "attack.max_queries", "attack.confidence",
-           "attack.random_state", "dataset.max_gb", "hydra.sweeper.n_trials", "hydra.sweeper.max_batch_size"]  # fmt: skip
-WORDY = ["dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder", "checks",
-         "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm", "model.schedule",
-         "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted", "attack._target_", "model._target_",
-         "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model", "attack", "dataset", "tune", "tracking", "experiment",
-         "hydra/launcher", "model/kernel", "model.expansion", "model@surrogate", "tracking.register", "tune.select", "tune.norm",
-         "attack.units", "model.path", "model.kernel", "model.trust", "objective", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweep.subdir",
-         "hydra.output_subdir", "hydra.job.name", "hydra.job.chdir", "hydra.verbose", "dataset.label", "dataset.box", "dataset.mutable",
-         "hydra.callbacks.sweep", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "evaluation", "compute"]  # fmt: skip
+NUMBERS = [
+    "0", "1", "-1", "0.5", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "2", "3", "4294967296",
+    "99999999999999999999", "1_000", "0x10", "true", "null", "''", "abc", "[1]", "[]", "{a:1}", "1,2", "range(0)",
+    "range(2)", "½", "1 ", " 1",
+]  # fmt: skip
+WORDS = [
+    "a", "a/b", "..", "", "''", "ü", "a b", "'a b'", "[red]x[/red]", "=1+1", "<b>", "%s", "$HOME", "${seed}",
+    "${oc.env:HOME}", "${nope}", "${", "a\nb", "'a\tb'", "\x1b[31mx", "null", "~", "a,b", "x" * 300, "|", "`id`",
+    "../../x", "🙂", "CON", "a'b", f"http://ann:{SECRET}@h", f"postgresql://ann:{SECRET}@h/db",
+]  # fmt: skip
+NUMERIC = [
+    "seed", "model.C", "model.step", "model.epsilon", "model.batch_size", "model.passes", "attack.epsilon",
+    "attack.steps", "attack.step_size", "evaluation.max_attacked", "evaluation.max_attacked_costly",
+    "evaluation.certified_radius", "evaluation.l2_cap", "evaluation.certify_seconds", "compute.threads",
+    "tune.folds", "tune.radius", "tune.seed", "dataset.split_seed", "dataset.max_train", "dataset.max_test",
+    "dataset.test_size", "model.expansion.n_features", "model.kernel.width_scale", "model.kernel.gamma",
+    "model.gamma", "tune.within", "tune.max_rows", "tune.C", "tune.step", "model.C_f", "model.degree",
+    "attack.restarts", "attack.queries", "attack.max_queries", "attack.confidence", "attack.random_state",
+    "dataset.max_gb", "hydra.sweeper.n_trials", "hydra.sweeper.max_batch_size",
+]  # fmt: skip
+WORDY = [
+    "dataset.name", "model.name", "attack.name", "notes", "tracking.experiment", "tracking.folder", "cache.folder",
+    "checks", "figures", "on_existing", "strict", "dataset.path", "dataset.classes", "dataset.scale", "attack.norm",
+    "model.schedule", "tune.metric", "tracking.uri", "evaluation.metrics", "evaluation.checks", "trusted",
+    "attack._target_", "model._target_", "dataset.loader", "surrogate", "hydra.run.dir", "nonsense", "model",
+    "attack", "dataset", "tune", "tracking", "experiment", "hydra/launcher", "model/kernel", "model.expansion",
+    "model@surrogate", "tracking.register", "tune.select", "tune.norm", "attack.units", "model.path", "model.kernel",
+    "model.trust", "objective", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir",
+    "hydra.job.name", "hydra.job.chdir", "hydra.verbose", "dataset.label", "dataset.box", "dataset.mutable",
+    "hydra.callbacks.sweep", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep", "evaluation", "compute",
+]  # fmt: skip
+SWEPT = [
+    "seed=range(2)", "seed=0,0", "seed=choice(0,1)", "seed=glob(*)", "seed=range(0)", "seed=range(3,1)",
+    "model.C=interval(0.1,1)", "model.C=shuffle(range(1,3))", "model.C=1,", "attack=fgsm,none", "attack=glob(f*)",
+    "evaluation.l2_cap=0.25,2.0", "dataset.max_train=40,abc", "model.kernel=rbf,laplacian", "attack=fgsm,x",
+    "dataset.classes=[1,7],[3,8]", "attack={name:a},{name:b}", "notes=a,'b,c'", "attack.epsilon=extend_list(1)",
+]  # fmt: skip
+FILES = [
+    "seed: 1", "seed: [", "seed: x", "- 1", "", "nonsense: 1", "model: {name: x}", "\x00", "seed: &a [*a]",
+    "model: {_target_: os.mkdir, path: made}", "model: {kernel: '${oc.create:{_target_: os.mkdir, path: made}}'}",
+    "defaults: [nowhere]", "defaults: [{override /model: svc}]", "notes: \"\\x1b[31mx\"", "trusted: [os]",
+    "hydra: {callbacks: {x: {_target_: os.mkdir, path: made}}}", "hydra: {mode: MULTIRUN}",
+    "hydra: {job_logging: {filters: {x: {(): os.mkdir, path: made}}}}", "hydra: {sweeper: {params: {seed: '0,1'}}}",
+    "hydra: {run: {dir: /proc/x}}", "tracking: {folder: /proc/x}", "hydra: {overrides: {task: ['trusted=[os]']}}",
+    f"tracking: {{uri: 'http://ann:{SECRET}@127.0.0.1:9'}}",
+]  # fmt: skip
+PATHS = [
+    "nowhere", ".", "models:/x/1", "runs:/x/model", "runs:/../../x", "/proc/self/mem", "http://127.0.0.1:9/x",
+]  # fmt: skip
+DATASET = [
+    "scale=minmax", "scale=standard", "box=data", "box=[0,1]", "classes=all", "classes=[0,1]", "classes=[1,7]",
+    "label=a", "max_gb=1e-9", "mutable=[a]", "monotone=[-a]", "image_shape=[4,4]", "image_shape=[3,3]", "box={a:[0,1]}",
+    "sparse=true", "test_fraction=0.999", "test_path=nowhere",
+]  # fmt: skip
+TAGS = ["seed", "model", "attack", "dataset", "run_signature", "role", "sweep", "stage_reuse"]
+# The dear ones are rare: ten classes, a search and the sweep of an experiment take as long as ten other cases.
 CHOICES = {
-    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact", "natural_exact",
-              "fitted", "dnn_natural", "dnn_free"],
+    "model": ["natural", "svc", "adv_svm_c", "adv_svm_d", "adv_linear_svm", "adv_svm_c_exact", "adv_svm_d_exact",
+              "natural_exact", "fitted", "dnn_natural", "dnn_free"],
     "attack": ["none", "fgsm", "pgd", "pgd_l2", "min_norm", "cw", "zoo", "hop_skip_jump", "auto", "suite"],
-    "dataset": ["digits", "digits_1v7"],
-    "tune": ["none", "none", "none", "accuracy", "certified", "robust"],
+    "dataset": ["digits", *["digits_1v7"] * 5],
+    "tune": [*["none"] * 9, "accuracy", "certified", "robust"],
     "checks": ["off", "cheap"],
     "model/kernel": ["rbf", "laplacian"],
     "model/expansion": ["doubly_stochastic", "fixed_features", "support_vectors"],
@@ -64,12 +103,17 @@ CHOICES = {
     "strict": ["true", "false"],
     "surrogate": ["natural", "null"],
     "evaluation.convergence": ["true", "false"],
-    "experiment": ["certified", "robust_tuning", "attack_strength", "iterations", "convergence"],
+    "experiment": [*["nowhere"] * 5, "certified", "robust_tuning", "attack_strength", "iterations", "convergence"],
     "figures": ["auto", "off"],
     "objective": ["robust_accuracy", "nonsense"],
 }  # fmt: skip
-FLAGS = ["-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir", "--config-dir=.",
-         "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+", "-m seed=0", "--run", "-cd", "-cn=x", "@", "a@b=c", "~seed", "~dataset.name", "+hydra=x", "-c=all", "--package=model", "-p=x", "--version", "-h", "--hydra-help", "~", "~attack", "+a=1", "++seed=1", "--info=all", "--shell-completion"]  # fmt: skip
+FLAGS = [
+    "-m", "--multirun", "--cfg", "--cfg=job", "--resolve", "--help", "--experimental-rerun=x", "--config-dir",
+    "--config-dir=.", "--config-name=x", "--config-dir=conf", "-x", "-m -m", "--multi", "--", "=", "==1", "+",
+    "-m seed=0", "--run", "-cd", "-cn=x", "@", "a@b=c", "~seed", "~dataset.name", "+hydra=x", "-c=all",
+    "--package=model", "-p=x", "--version", "-h", "--hydra-help", "~", "~attack", "+a=1", "++seed=1", "--info=all",
+    "--shell-completion",
+]  # fmt: skip
 
 
 def command_line(rng: random.Random, folder: Path) -> list[str]:
@@ -77,6 +121,8 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
     for group in rng.sample(list(CHOICES), rng.randint(0, 3)):
         arguments = [a for a in arguments if not a.startswith(f"{group}=")]
         arguments.append(f"{group}={rng.choice(CHOICES[group])}")
+        if group == "experiment":
+            arguments.append("++hydra.sweeper.params.seed=0")  # of ten
     if rng.random() < 0.35:
         arguments = [a for a in arguments if not a.startswith("dataset=")] + data_file(rng, folder)
     if rng.random() < 0.08:
@@ -92,11 +138,7 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         else:
             arguments.append(rng.choice(FLAGS))
     if rng.random() < 0.2:
-        swept = ["seed=0,1"] * 6 + ["seed=range(2)", "seed=0,0", "seed=choice(0,1)", "seed=glob(*)", "seed=range(0)", "seed=range(3,1)",
-                                    "model.C=interval(0.1,1)", "model.C=shuffle(range(1,3))", "model.C=1,", "attack=fgsm,none", "attack=glob(f*)",
-                                    "evaluation.l2_cap=0.25,2.0", "dataset.max_train=40,abc", "model.kernel=rbf,laplacian", "attack=fgsm,x",
-                                    "dataset.classes=[1,7],[3,8]", "attack={name:a},{name:b}", "notes=a,'b,c'", "attack.epsilon=extend_list(1)"]  # fmt: skip
-        arguments += ["-m", rng.choice(swept)]
+        arguments += ["-m", rng.choice(["seed=0,1"] * 6 + SWEPT)]
         if rng.random() < 0.1:
             arguments += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "objective=robust_accuracy"]
     rng.shuffle(arguments)
@@ -107,22 +149,38 @@ def small_command(rng: random.Random, folder: Path) -> list[str]:
     """A command about what is kept, in a store with a finished run that something happened to."""
     hurt_store(rng, folder)
     words = [*WORDS, "all", "30d", "1s", "mlruns", "nowhere", "case", "true", "1", "digits_1v7", "/proc", "/dev/null"]
-    names = ["tracking.folder", "tracking.uri", "tracking.experiment", "sweep", "dataset", "name", "output", "docs", "stored", "figures",
-             "log", "cache.folder", "remove", "nonsense", "", "dataset.path", "dataset.name", "folder"]  # fmt: skip
+    names = [
+        "tracking.folder", "tracking.uri", "tracking.experiment", "sweep", "dataset", "name", "output", "docs",
+        "stored", "figures", "log", "cache.folder", "remove", "nonsense", "", "dataset.path", "dataset.name", "folder",
+    ]  # fmt: skip
     settings = [f"{rng.choice(names)}={rng.choice(words)}" for _ in range(rng.choice([0, 0, 1, 1, 2]))]
-    return settings + rng.choice([[]] * 8 + [["--help"], ["-x"], ["remove=all"], ["remove=1s"], ["log=false"], ["figures=off"]])
+    return settings + rng.choice(
+        [[]] * 8 + [["--help"], ["-x"], ["remove=all"], ["remove=1s"], ["log=false"], ["figures=off"]]
+    )
 
 
 def hurt_store(rng: random.Random, folder: Path) -> None:
     """Damage, empty or remove some files of the store, or put others in their place."""
     (folder / "mlruns" / "pending" / "x").mkdir(parents=True)
     (folder / "mlruns" / "pending" / "x" / "run.json").write_text(
-        rng.choice(["", "{", "3", "[]", "{}", '{"run_id": "../../x"}', '{"uri": "http://ann:' + SECRET + '@127.0.0.1:9"}', "[" * 5000])
+        rng.choice(
+            [
+                "",
+                "{",
+                "3",
+                "[]",
+                "{}",
+                '{"run_id": "../../x"}',
+                '{"uri": "http://ann:' + SECRET + '@127.0.0.1:9"}',
+                "[" * 5000,
+            ]
+        )
     )
     if rng.random() < 0.6:
         shutil.rmtree(folder / "mlruns" / "pending")
     files = sorted(path for path in (folder / "mlruns").rglob("*") if path.is_file())
-    for file in rng.sample(files, rng.choice([0, 1, 3, 10])) + [folder / "mlruns" / "mlflow.db"] * (rng.random() < 0.1):
+    hurt = rng.sample(files, rng.choice([0, 1, 3, 10])) + [folder / "mlruns" / "mlflow.db"] * (rng.random() < 0.1)
+    for file in dict.fromkeys(hurt):
         how = rng.choice(["damage", "damage", "empty", "gone", "folder", "text"])
         if how == "damage":
             damage(rng, file, always=True)
@@ -133,10 +191,16 @@ def hurt_store(rng: random.Random, folder: Path) -> None:
             if how == "folder":
                 file.mkdir()
     if rng.random() < 0.3:
-        with suppress(sqlite3.Error), closing(sqlite3.connect(folder / "mlruns" / "mlflow.db")) as connection, connection:
+        with (
+            suppress(sqlite3.Error),
+            closing(sqlite3.connect(folder / "mlruns" / "mlflow.db")) as connection,
+            connection,
+        ):
             value = rng.choice(["x", "", "-1", "\x1b[31mx", "../../x", "=1", "[red]", "nan", "1e999"])
-            connection.execute(rng.choice(["update tags set value = ? where key = ?", "delete from tags where ? <> '' and key = ?"]),
-                               (value or "x", rng.choice(["seed", "model", "attack", "dataset", "run_signature", "role", "sweep", "stage_reuse"])))  # fmt: skip
+            change = rng.choice(
+                ["update tags set value = ? where key = ?", "delete from tags where ? <> '' and key = ?"]
+            )
+            connection.execute(change, (value or "x", rng.choice(TAGS)))
 
 
 def fitted_file(rng: random.Random, folder: Path) -> list[str]:
@@ -157,7 +221,7 @@ def fitted_file(rng: random.Random, folder: Path) -> list[str]:
     else:
         file.write_bytes(pickle.dumps(rng.choice([model, _Payload()])))
     damage(rng, file)
-    path = rng.choice(["model.skops"] * 6 + ["nowhere", ".", "models:/x/1", "runs:/x/model", "runs:/../../x", "/proc/self/mem", "http://127.0.0.1:9/x"])
+    path = rng.choice(["model.skops"] * 6 + PATHS)
     return ["model=fitted", f"model.path={path}", *rng.choice([[]] * 3 + [["tune=none"], ["tune=accuracy"]])]
 
 
@@ -175,9 +239,14 @@ def data_file(rng: random.Random, folder: Path) -> list[str]:
     draw = np.random.default_rng(rng.randrange(2**32))
     rows = rng.choice([0, 1, 2, 5, 30, 30, 30])
     X, y = draw.random((rows, 16)), np.arange(rows) % 2
-    name = rng.choice(["data", "a b", "ü", "100%", "a?b", "a#b", "a'b", "[a]", "a,b", "a=b", "-a", ".a", "🙂", "a$b", "x" * 200])
+    name = rng.choice(
+        ["data", "a b", "ü", "100%", "a?b", "a#b", "a'b", "[a]", "a,b", "a=b", "-a", ".a", "🙂", "a$b", "x" * 200]
+    )
     kind = rng.choice(["npz", "npz", "csv", "csv", "svmlight", "parquet"])
-    file = folder / f"{name}.{kind}{rng.choice(['.gz', '.bz2', '.xz']) if kind == 'svmlight' and rng.random() < 0.2 else ''}"
+    file = (
+        folder
+        / f"{name}.{kind}{rng.choice(['.gz', '.bz2', '.xz']) if kind == 'svmlight' and rng.random() < 0.2 else ''}"
+    )
     if kind == "npz":
         shape = rng.choice([(16,), (4, 4), (1, 4, 4), (4, 4, 1), (1, 2, 2, 4), (1, 1, 2, 2, 4)])
         X = X.reshape(rows, *shape).astype(rng.choice(["f4", "f8", "i8", "u1", "c8", "U5", "?"]))
@@ -188,12 +257,19 @@ def data_file(rng: random.Random, folder: Path) -> list[str]:
         if rng.random() < 0.1 and cells:
             rng.choice(cells).append("0.1")
         separator = rng.choice([",", ",", ",", ";", "\t"])
-        header = rng.choice([[*"abcd", "label"]] * 3 + [["", *"bcd", "label"], [*"aacd", "label"], [*"ab\x1bd", "label"], ["label"]])
+        header = rng.choice(
+            [[*"abcd", "label"]] * 3 + [["", *"bcd", "label"], [*"aacd", "label"], [*"ab\x1bd", "label"], ["label"]]
+        )
         lines = [separator.join(header)] + [separator.join(row) for row in cells]
         file.write_text(rng.choice(["", "", "", "\ufeff"]) + rng.choice(["\n", "\r\n", "\n\n"]).join(lines))
     elif kind == "svmlight":
-        lines = [" ".join([str(label), *(f"{i}:{cell(rng)}" for i in sorted(rng.sample(range(1, 9), 4)))]) for label in y]
-        lines += rng.choice([[]] * 8 + [["1 0:0.5"], ["1 2:1 1:1"], ["1 999999999:1"], ["# comment"], ["1 qid:3 1:1"], ["x 1:1"], ["1 1:"]])
+        lines = [
+            " ".join([str(label), *(f"{i}:{cell(rng)}" for i in sorted(rng.sample(range(1, 9), 4)))]) for label in y
+        ]
+        lines += rng.choice(
+            [[]] * 8
+            + [["1 0:0.5"], ["1 2:1 1:1"], ["1 999999999:1"], ["# comment"], ["1 qid:3 1:1"], ["x 1:1"], ["1 1:"]]
+        )
         file.write_text("\n".join(lines))
     else:
         import pandas as pd
@@ -202,11 +278,7 @@ def data_file(rng: random.Random, folder: Path) -> list[str]:
         frame.to_parquet(file)
     damage(rng, file)
     label = ["dataset.label=label"] if kind in ("csv", "parquet") and rng.random() < 0.7 else []
-    more = rng.choice([[]] * 6 + [["dataset.scale=minmax"], ["dataset.scale=standard"], ["dataset.box=data"], ["dataset.box=[0,1]"],
-                                  ["dataset.classes=all"], ["dataset.classes=[0,1]"], ["dataset.classes=[1,7]"], ["dataset.max_gb=1e-9"],
-                                  ["dataset.mutable=[a]"], ["dataset.monotone=[-a]"], ["dataset.image_shape=[4,4]"], ["dataset.label=a"],
-                                  ["dataset.image_shape=[3,3]"], ["dataset.box={a:[0,1]}"], ["dataset.sparse=true"],
-                                  ["dataset.test_fraction=0.999"], ["dataset.test_path=nowhere"]])  # fmt: skip
+    more = [f"dataset.{rng.choice(DATASET)}"] if rng.random() < 0.75 else []
     return [f"dataset={kind}", f"dataset.path={linked(rng, file)}", *label, *more]
 
 
@@ -249,14 +321,7 @@ def linked(rng: random.Random, file: Path) -> str:
 def configuration(rng: random.Random, folder: Path) -> list[str]:
     """A folder of YAML files from somewhere else."""
     (folder / "conf" / "experiment").mkdir(parents=True)
-    (folder / "conf" / "experiment" / "theirs.yaml").write_text("# @package _global_\n" + rng.choice([
-        "seed: 1", "seed: [", "seed: x", "- 1", "", "nonsense: 1", "model: {name: x}", "model: {_target_: os.mkdir, path: made}",
-        "model: {kernel: '${oc.create:{_target_: os.mkdir, path: made}}'}", "defaults: [nowhere]", "defaults: [{override /model: svc}]",
-        "hydra: {callbacks: {x: {_target_: os.mkdir, path: made}}}", "hydra: {job_logging: {filters: {x: {(): os.mkdir, path: made}}}}",
-        "hydra: {sweeper: {params: {seed: '0,1'}}}", "hydra: {mode: MULTIRUN}", "hydra: {run: {dir: /proc/x}}", "tracking: {folder: /proc/x}",
-        "\x00", "seed: &a [*a]", "trusted: [os]", "hydra: {overrides: {task: ['trusted=[os]']}}", "notes: \"\\x1b[31mx\"",
-        f"tracking: {{uri: 'http://ann:{SECRET}@127.0.0.1:9'}}",
-    ]))  # fmt: skip
+    (folder / "conf" / "experiment" / "theirs.yaml").write_text("# @package _global_\n" + rng.choice(FILES))
     return [rng.choice(["--config-dir=conf", "--config-dir=./conf/"]), "experiment=theirs"]
 
 
@@ -272,7 +337,9 @@ def run(arguments: list[str], folder: Path, module: str = "pipeline.run") -> int
                 os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
             sys.argv = [module, *arguments]
-            command = importlib.import_module(module if module in ("pipeline.run", "pipeline.sync") else f"{module}.__main__")
+            command = importlib.import_module(
+                module if module in ("pipeline.run", "pipeline.sync") else f"{module}.__main__"
+            )
             try:
                 code = command.main() or 0
             except SystemExit as end:
@@ -286,6 +353,8 @@ def run(arguments: list[str], folder: Path, module: str = "pipeline.run") -> int
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
+            with suppress(OSError):
+                Path(".modules").write_text("\n".join(sys.modules))
             os._exit(code)
     used, last = 0.0, time.monotonic()
     # By the clock alone a busy machine would make every long case a find.
@@ -314,9 +383,11 @@ def complaints(arguments: list[str], code: int, folder: Path, module: str = "pip
         found.append(f"exit code {code}")
     if "Traceback" in out + err:
         found.append("a traceback")
-    sweep = "-m" in arguments or "--multirun" in arguments or any(a.startswith("experiment=") for a in arguments)
+    sweep = "-m" in arguments or any(a.startswith(("--multi", "experiment=")) for a in arguments)
     lines = err.strip().splitlines()
-    some = module == "pipeline.sync" and lines and all(line.startswith("error: ") for line in lines)  # one for every waiting run
+    some = (
+        module == "pipeline.sync" and lines and all(line.startswith("error: ") for line in lines)
+    )  # one for every waiting run
     if code == 1 and not sweep and not some and (len(lines) != 1 or not lines[0].startswith("error: ")):
         found.append(f"{len(lines)} lines of error")
     said = "\n".join([*lines, *(line for line in out.splitlines() if "failed:" in line or "  failed  " in line)])
@@ -372,38 +443,43 @@ def case(seed: int, home: Path, template: Path) -> list[str]:
             found.append("the same command again says something else")
     found += [f"wrote outside: {path.name}" for path in (home / "inner").iterdir() if path != folder]
     lines = (folder / ".err").read_text(errors="replace").strip().splitlines()
-    print(json.dumps({"seed": seed, "command": module, "code": code, "wrong": found, "said": lines[-1][:200] if lines else "",
-                      **({"arguments": arguments} if found else {})}, ensure_ascii=False), flush=True)  # fmt: skip
+    line = {"seed": seed, "command": module, "code": code, "wrong": found, "said": lines[-1][:200] if lines else ""}
+    print(json.dumps(line | ({"arguments": arguments} if found else {}), ensure_ascii=False), flush=True)
     return found
+
+
+def warm_up(folder: Path) -> None:
+    """A finished run in ``folder``, and here every module that it and a report needed: most of a case."""
+    for module, arguments in (("pipeline.run", [*QUICK, "model=svc"]), ("pipeline.report", [])):
+        if run(arguments, folder, module):
+            sys.exit((folder / ".err").read_text())
+        for name in (folder / ".modules").read_text().split():
+            with suppress(ImportError):
+                importlib.import_module(name)
+    import torch
+    from mlflow.utils import requirements_utils
+
+    torch.set_num_threads(1)
+    requirements_utils._init_modules_to_packages_map()  # a look at every installed file, once a process
 
 
 def main() -> int:
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
     start = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(10**9)
     os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
-    import matplotlib  # noqa: F401
-    import mlflow.pyfunc  # noqa: F401
-    import sklearn.svm  # noqa: F401
-    import torch
+    import pipeline.run  # noqa: F401
 
-    import attacks  # noqa: F401
-    import models  # noqa: F401
-    import pipeline.run
-    import pipeline.report.build
-    import pipeline.tracking.record  # noqa: F401
-
-    torch.set_num_threads(1)
     counted: Counter[str] = Counter()
     limit, seed = time.monotonic() + 60 * minutes, start
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         home = Path(place)
         (home / "template").mkdir()
-        if run([*QUICK, "attack=none", "model=svc", "checks=off"], home / "template"):
-            sys.exit((home / "template" / ".err").read_text())
+        warm_up(home / "template")
         while seed == start or time.monotonic() < limit:
             counted.update(case(seed, home, home / "template" / "mlruns") or ["fine"])
             seed += 1
     print(f"seeds {start} to {seed - 1}: {dict(counted)}")
+    print(f"{seed - start} cases in {sum(os.times()[:4]):.0f} s of a processor")
     return int(set(counted) != {"fine"})
 
 

@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 from pipeline.data.rows import plain_name
 from pipeline.data.settings import first_line
 from pipeline.errors import UserError
+from pipeline.paths import at_home
 
 if TYPE_CHECKING:
     from pipeline.data import Dataset
@@ -102,7 +103,7 @@ def locate(cfg: DictConfig) -> Path:
     path = str(cfg.model.path)
     if _URI.match(path):
         return _fetched(path, str(cfg.tracking.uri or ""), str(cfg.tracking.folder))
-    place = Path(path).expanduser()
+    place = at_home(path)
     if not place.exists():
         raise UserError(f"model.path: {path} does not exist")
     return place.resolve()

@@ -27,6 +27,8 @@ def _words(error: BaseException) -> str:
         return str(error)
     if isinstance(error, YAMLError):
         return _not_yaml(error)
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return f"not enough memory for these settings ({str(error).split('DefaultCPUAllocator: ')[-1] or 'stopped'})"
     if isinstance(error, RecursionError):
         return "the configuration refers to itself without end"
     if isinstance(error, OSError) and error.filename and error.strerror:
@@ -79,9 +81,23 @@ def _wrong_type(match: re.Match[str], text: str, cause: str) -> str:
     return f"{_where(text, cause, said[1] if said else 'a setting')}: {match[0].splitlines()[0]}"
 
 
+def _below_null(match: re.Match[str], text: str, cause: str) -> str:
+    given = next((a for a in sys.argv[1:] if re.match(r"\+*[\w.]+\.\w+=", a) and a.startswith("+")), "a setting")
+    return f"{given}: what it would be a part of has no value; leave it out"
+
+
 # What Hydra and OmegaConf say, or the exception they were raised from, and what that means; the first that fits.
 _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], str]], ...] = (
     (r"Config group override must be a string or a list", _no_choice),
+    (r"Unexpected type for root: NoneType", _below_null),
+    (
+        r"Missing mandatory value: (\w+)\s+full_key: \1\s",
+        lambda match, *_: f"{match[1]}: choose one; python -m pipeline.run --help lists them",
+    ),
+    (
+        r"Ambiguous value for argument '(.+?)'\n",
+        lambda match, *_: f"{match[1]}: several values make a sweep, add -m; put quotes around one with a comma",
+    ),
     (
         r"(?s)Could not find '([\w/]+)/([^'/]+)'\s*Available options in '[\w/]+':\s*(.*?)(?:\n\n|\Z|Config search)",
         _unknown_choice,

@@ -28,12 +28,17 @@ def default_data_dir() -> Path:
     return Path(os.environ.get("ADVSVM_DATA") or Path(platformdirs.user_cache_dir("advsvm")) / "data")
 
 
+def at_home(path: str) -> Path:
+    """The path with ``~`` written out; that of somebody who has no home here stays as it is, as in a shell."""
+    return Path(os.path.expanduser(path))
+
+
 def check_writable(setting: str, folder: str | Path, make: bool = True) -> Path:
     """Make sure that a folder can be written; raises a UserError that names the setting.
 
     Without ``make`` it need not be there, and nothing is left behind: what is refused later on leaves no trace.
     """
-    path = Path(folder).expanduser().absolute()
+    path = at_home(str(folder)).absolute()
     try:
         if make:
             path.mkdir(parents=True, exist_ok=True)

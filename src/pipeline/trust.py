@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.arguments import arguments_of
@@ -90,6 +90,8 @@ def check_hydra(cfg: DictConfig, overrides: list[str]) -> None:
     for kind, given in (("task", typed), ("hydra", [text for text in overrides if text not in typed])):
         if list(OmegaConf.to_container(hydra.overrides[kind])) != given:  # type: ignore[arg-type]
             raise UserError(f"hydra.overrides.{kind}: a file cannot say what was said on the command line")
+    if not isinstance(hydra.verbose, (bool, str, ListConfig)):  # Hydra asserts it, without a word
+        raise UserError(f"hydra.verbose must be true, false or the name of a logger; got {hydra.verbose}")
     for section in (*_BUILT, "job_logging", "hydra_logging"):
         for path, key, value in _leaves(hydra._get_node(section), f"hydra.{section}"):
             if key == "_target_" and not (line.says(path, value) or line.trusts(value) or _ours(value, _HYDRAS)):
@@ -115,7 +117,7 @@ class _CommandLine:
     def __init__(self, cfg: DictConfig, overrides: Iterable[str]):
         self._given = [(key, value) for key, _, value in (text.lstrip("+~").partition("=") for text in overrides)]
         trusted = OmegaConf.select(cfg, "trusted", default=None) if self.gives("trusted") else None
-        self._trusted = [str(name) for name in trusted or []]
+        self._trusted = [str(name) for name in trusted] if isinstance(trusted, ListConfig) else []
 
     def gives(self, setting: str) -> bool:
         return any(key == setting or key.startswith(f"{setting}.") for key, _ in self._given)

@@ -16,7 +16,7 @@ from pipeline.arguments import arguments_of
 from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.paths import check_writable
-from pipeline.schema import NOT_SETTINGS
+from pipeline.schema import NOT_SETTINGS, Config
 from pipeline.stages.base import AXES, axis_path
 from pipeline.stages.build import LABELS, build, takes
 from pipeline.stages.units import check_units
@@ -37,6 +37,9 @@ def validate(cfg: DictConfig) -> None:
         raise UserError(f"{missing[0]} has no value: give one on the command line, {missing[0]}=…")
     if cfg.tracking.name == "server" and not cfg.tracking.uri:
         raise UserError("tracking.uri has no value: tracking=server needs the address, tracking.uri=http://…")
+    for setting in ("folder", "experiment"):
+        if not cfg.tracking[setting].strip():
+            raise UserError(f"tracking.{setting} has no value: give one, or leave it out")
     if cfg.tracking.register is not None and not re.fullmatch(r"\w[\w .-]{0,99}", cfg.tracking.register):
         raise UserError(f"tracking.register: {cfg.tracking.register!r} must be letters, digits, spaces and . _ - only")
     if cfg.figures not in ("auto", "off"):
@@ -66,7 +69,10 @@ def validate(cfg: DictConfig) -> None:
 
 
 def check_groups(cfg: DictConfig) -> None:
-    """Raise :class:`UserError` unless every group is chosen and its name may be part of a file's name."""
+    """Raise :class:`UserError` unless all settings are there, every group chosen, and its name fit for a file's."""
+    gone = [f.name for f in dataclasses.fields(Config) if f.name not in list(cfg)]  # not: those without a value
+    if gone:
+        raise UserError(f"~{gone[0]}: this setting cannot be taken out; give it another value")
     for group in ("dataset", "model", "attack", "tune", "tracking"):
         if not isinstance(cfg[group], DictConfig):
             raise UserError(f"{group}={cfg[group]}: choose one; python -m pipeline.run --help lists them")
@@ -78,7 +84,7 @@ def check_groups(cfg: DictConfig) -> None:
 
 
 def check_rows(cfg: DictConfig, y: Any) -> None:
-    """Raise :class:`UserError` when the training rows are too few for what is asked of them."""
+    """Raise :class:`UserError` when the training rows are too few, or too many, for what is asked of them."""
     import numpy as np
 
     labels, counts = np.unique(y, return_counts=True)
@@ -89,6 +95,10 @@ def check_rows(cfg: DictConfig, y: Any) -> None:
         raise UserError(
             f"tune.folds={cfg.tune.folds}: class {label} has {fewest} training rows; use fewer folds or tune=none"
         )
+    if cfg.evaluation.convergence:
+        from pipeline.stages import convergence
+
+        convergence.check(cfg, y)
 
 
 def _settings(node: DictConfig, path: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -105,7 +115,7 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     """Limits by setting: of the schema's fields, or of the constructor that the settings are for."""
     schema = OmegaConf.get_type(node)
     if dataclasses.is_dataclass(schema):
-        return {f.name: dict(f.metadata) for f in dataclasses.fields(schema)}
+        return {f.name: {**f.metadata, "list": str(f.type).startswith("list")} for f in dataclasses.fields(schema)}
     arguments = arguments_of(str(node._target_)) if "_target_" in node else None
     if arguments is None:
         return {}
@@ -123,6 +133,8 @@ def _check(path: str, value: Any, limits: dict[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{path} must be a finite number; got {value}")
+    if limits.get("list") and not OmegaConf.is_list(value):  # ${seed} is not looked at when it is given
+        raise UserError(f"{path} must be a list, [A,B]; got {value}")
     if "words" in limits:
         if value in limits["words"]:
             return
@@ -137,7 +149,7 @@ def _check(path: str, value: Any, limits: dict[str, Any]) -> None:
     for item in value if each else ():
         for name, limit in each.items():
             holds, words = _COMPARISONS[name]
-            if not (math.isfinite(item) and holds(item, limit)):
+            if not (isinstance(item, (int, float)) and math.isfinite(item) and holds(item, limit)):
                 raise UserError(f"{path} must hold numbers {words} {limit}; got {item}")
     if "choices" in limits and value not in limits["choices"]:
         raise UserError(
@@ -155,6 +167,8 @@ def check_by_building(cfg: DictConfig) -> None:
             # What scikit-learn's estimators look at when they are fitted.
             if hasattr(built, "_parameter_constraints"):  # scikit-learn's own way; not every model has it
                 built._validate_params()
+        except UserError:
+            raise
         except Exception as error:
             raise UserError(_refusal(group, cfg[group], error)) from error
     from hydra.utils import get_method

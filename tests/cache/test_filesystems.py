@@ -45,6 +45,17 @@ def test_a_mount_tells_whether_its_locks_are_seen_elsewhere(minor, kind, reason,
             locks.check_locks_are_shared("tracking.folder", "runs")
 
 
+@pytest.mark.parametrize("kind", ["ext4", "nfs4", "lustre", "fuseblk", "fuse.glusterfs", "fuse"])
+def test_a_database_that_other_machines_read_late_is_refused(kind, monkeypatch) -> None:
+    monkeypatch.setattr(locks, "mount_of", lambda folder: Mount(kind, frozenset({"flock"})))
+    locks.check_locks_are_shared("tracking.folder", "runs")
+    if kind in ("fuse", "fuse.glusterfs"):
+        with pytest.raises(UserError, match=rf"^tracking\.folder=runs: .* on this {kind} late; use tracking=server"):
+            locks.check_reads_are_fresh("tracking.folder", "runs")
+    else:
+        locks.check_reads_are_fresh("tracking.folder", "runs")
+
+
 def test_this_folder_is_on_some_mount_or_there_is_no_table(tmp_path: Path) -> None:
     assert find(TABLE, 9, 9) is None
     assert mount_of(tmp_path / "not" / "there") == mount_of(tmp_path)

@@ -205,5 +205,7 @@ def test_every_job_finished_once_and_nothing_runs(story: Story) -> None:
     assert len(finished) == JOBS
     assert set(finished.values()) == {1}
     assert not [run for run in story.runs if run[1] == "RUNNING"]
-    for signature in story.left:  # the run that died with its node is put right, and its job ran elsewhere
-        assert (signature, "KILLED", "n1") in story.runs
+    # The run that died with its node is put right, and its job ran elsewhere; or all of its results lay in the shared
+    # folder, waiting for their upload, and another job sent them.
+    for signature in story.left:
+        assert {(signature, "KILLED", "n1"), (signature, "FINISHED", "n1")}.intersection(story.runs)

@@ -21,6 +21,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from pipeline.data import fingerprint, load_dataset
+from pipeline.data.settings import first_line
 from pipeline.data.windows import for_stages, row_digests, training_rows
 from pipeline.errors import UserError
 
@@ -269,6 +270,18 @@ def test_a_packed_text_that_never_ends_is_stopped(data_dir, tmp_path):
         _refused(
             {"name": name, "path": str(tmp_path / file), "max_gb": 0.002}, r"dataset\.max_gb: .*more than 0\.002 GB"
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("Couldn't deserialize thrift: TProtocolException: Invalid data\nmore"),
+         "Couldn't deserialize thrift: Invalid data"),
+        (EOFError(), "unreadable"),
+    ],
+)  # fmt: skip
+def test_what_a_reader_says_is_told_without_the_names_of_exceptions(error, line):
+    assert first_line(error) == line
 
 
 def test_a_parquet_of_long_runs_is_refused_unread(data_dir, tmp_path):

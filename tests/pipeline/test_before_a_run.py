@@ -51,6 +51,7 @@ def test_too_few_rows_are_noticed_before_the_grid(composed, counts, message):
         check_rows(composed(), data.y_train)
 
 
+CONVERGENCE = ("evaluation.convergence=true", "tune=none")
 # Setting (or what else is wrong) → command lines, and a part of the line that each is answered with.
 COMMANDS = {
     "seed": {
@@ -91,17 +92,46 @@ COMMANDS = {
     },
     "groups": {
         ("attack=null",): "attack=null: choose one",
+        ("attack=[]",): "attack: choose one",
         ("dataset=null",): "dataset=null: choose one",
         ("surrogate=naturl",): "no such choice",
-        ("attack._target_=🙂",): "attack: No module named '🙂'",
+        ("attack._target_=🙂",): "attack._target_=🙂: no class to be had (No module named '🙂')",
+        ("model._target_=<b>", "evaluation.convergence=true"): "model._target_=<b>: no class to be had",
     },
     "convergence": {
         ("model=svc", "evaluation.convergence=true"): "evaluation.convergence: svc has no iterates",
         ("model=adv_linear_svm", "evaluation.convergence=true"): "evaluation.convergence: adv_linear_svm has no",
+        (*CONVERGENCE, "dataset=digits"): "evaluation.convergence knows the optimum of two classes",
+        (*CONVERGENCE, "dataset=npz", "dataset.path=many.npz"): "of at most 400 training rows, there are 450",
+        (
+            *CONVERGENCE,
+            "model.expansion=fixed_features",
+        ): "evaluation.convergence: the iterates of this model.expansion",
     },
     "natural": {("model=natural", "model.epsilon=0.5"): "model.epsilon=0.5: a natural model has none"},
+    "tracking": {
+        ("tracking.experiment=",): "tracking.experiment has no value",
+        ("tracking.folder=",): "tracking.folder has no value",
+    },
+    "somebody's home": {
+        ("dataset=npz", "dataset.path=~nobody-here/x.npz"): "~nobody-here/x.npz does not exist",
+        ("model=fitted", "model.path=~nobody-here/x.skops"): "~nobody-here/x.skops does not exist",
+    },
+    "nothing there": {
+        ("~seed",): "~seed: this setting cannot be taken out",
+        ("~evaluation",): "~evaluation: this setting cannot be taken out",
+        ("~tune.folds",): "~tune.folds: TuneConf (DictConfig) does not support deletion",
+        ("++hydra.sweeper.params.seed=0",): "++hydra.sweeper.params.seed=0: what it would be a part of has no value",
+    },
     "chdir": {("hydra.job.chdir=true",): "hydra.job.chdir=true would move the runs"},
-    "references": {("tune.metric=${nope}",): "tune.metric: ${nope} names no setting"},
+    "references": {
+        ("tune.metric=${nope}",): "tune.metric: ${nope} names no setting",
+        ("evaluation.metrics=${seed}",): "evaluation.metrics must be a list, [A,B]; got 0",
+        ("trusted=${seed}", "seed=1"): "trusted must be a list, [A,B]; got 1",
+        ("hydra.verbose=${seed}",): "hydra.verbose must be true, false or the name of a logger; got 0",
+        ("tune.C=${seed}",): "tune.C must be a list, [A,B]; got 0",
+        ("tune.C=${evaluation.metrics}", "evaluation.metrics=[a.b]", "trusted=[a]"): "tune.C must hold numbers",
+    },
 }
 LINES = [(arguments, message) for lines in COMMANDS.values() for arguments, message in lines.items()]
 # Wrong with -m or without it only.
@@ -111,6 +141,7 @@ LINES_OF_ONE_KIND = {
     ("hydra/sweeper=optuna",): "hydra/sweeper=optuna chooses the jobs of a sweep: add -m",
     ("--experimental-rerun", "x.pickle"): "--experimental-rerun executes what its file says",
     ("--exp=x.pickle",): "--experimental-rerun executes what its file says",
+    ("seed=0,1",): "seed=0,1: several values make a sweep, add -m",
     ("-m", "seed=range(0)"): "the sweep has no jobs",
     ("seed=range(0)", "-m"): "the sweep has no jobs",
 }
@@ -120,6 +151,7 @@ LINES_OF_ONE_KIND = {
 def folder(tmp_path):
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", X=draw.random((40, 16)), y=np.arange(40) % 2)
+    np.savez(tmp_path / "many.npz", X=draw.random((600, 2)), y=np.arange(600) % 2)
     np.savez(tmp_path / "lonely.npz", X=draw.random((5, 16)), y=[0, 0, 0, 0, 1])
     return tmp_path
 
@@ -137,6 +169,13 @@ def _assert_refused(command, folder, arguments, message):
 @pytest.mark.parametrize(("arguments", "message"), LINES, ids=[" ".join(arguments) for arguments, _ in LINES])
 def test_a_command_is_refused_in_one_line_without_a_run(command, folder, arguments, message):
     _assert_refused(command, folder, arguments, message)
+
+
+def test_a_class_that_is_not_there_is_refused_beside_finished_stages_too(command, folder):
+    """Whether a run was computed before is asked first, and its keys need the class."""
+    (folder / "mlruns" / "stages").mkdir(parents=True)
+    done = command("model._target_=nowhere.Model")
+    assert done.stderr == "error: model._target_=nowhere.Model: no class to be had (No module named 'nowhere')\n"
 
 
 # Of each kind one in a sweep as well: there the driver looks first, and a job that gets further looks again.

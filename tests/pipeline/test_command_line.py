@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from pipeline.messages import one_line
+
 TYPOS = {
     "model=bogus": "model=bogus: no such choice; there are adv_linear_svm, adv_svm_c",
     "attack=pdg": "did you mean pgd?",
@@ -28,6 +30,11 @@ def test_a_typo_is_one_line_naming_the_setting(command, tmp_path, argument, mess
     assert done.stderr.strip().count("\n") == 0
     assert "Traceback" not in done.stderr + done.stdout
     assert not (tmp_path / "mlruns" / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError("1.00 TiB"), RuntimeError("[x] DefaultCPUAllocator: 1.00 TiB")])
+def test_what_does_not_fit_is_said_without_the_exception_s_name(error):
+    assert one_line(error) == "not enough memory for these settings (1.00 TiB)"
 
 
 def test_the_full_trace_is_there_on_request(run_cli):

@@ -214,7 +214,7 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
     def _check(self) -> None:
         from omegaconf import OmegaConf
 
-        from pipeline.cache.locks import check_locks_are_shared
+        from pipeline.cache.locks import check_locks_are_shared, check_reads_are_fresh
         from pipeline.errors import UserError
 
         size = self.params.get("jobs_per_task", 1)
@@ -232,6 +232,8 @@ class PatientSlurm(_PatientSubmitit, SlurmLauncher):
             folder = OmegaConf.select(self.config, setting)
             if folder:
                 check_locks_are_shared(setting, folder)
+        if not self.config.tracking.uri:
+            check_reads_are_fresh("tracking.folder", self.config.tracking.folder)
 
     def _refresh(self, jobs: dict[int, Any]) -> None:
         for job in list(jobs.values())[:1]:  # one question covers them all

@@ -140,6 +140,9 @@ class RunningScores(ScoreTracker):
 class Expansion(Registered, ABC, family="expansion"):
     """Settings of an expansion: how a function f is held. Defining a subclass registers it under its `name`."""
 
+    # Whether f comes as near as one likes to the exact sum when it is trained for longer.
+    approaches_kernel: ClassVar[bool] = True
+
     @abstractmethod
     def begin(self, space: KernelSpace, n_columns: int) -> "LiveExpansion":
         """The zero function, `n_columns` times."""
@@ -155,9 +158,6 @@ class LiveExpansion(ABC):
     Terms are stored as they were added; the weight of term t today is its coefficient times the product of all later
     decays. That keeps every earlier iterate at hand (`staged_scores`).
     """
-
-    # Whether f comes as near as one likes to the exact sum when it is trained for longer.
-    approaches_kernel: ClassVar[bool] = True
 
     def __init__(self, space: KernelSpace, n_columns: int):
         self.space = space

@@ -31,6 +31,7 @@ class FixedFeatures(RandomFeatures):
     n_features: Annotated[int, at_least(1)] = 8192
 
     name: ClassVar[str] = "fixed_features"
+    approaches_kernel: ClassVar[bool] = False
 
     def begin(self, space: KernelSpace, n_columns: int) -> "FixedFeatureSum":
         return FixedFeatureSum(self.stream(space), n_columns)
@@ -44,8 +45,6 @@ class FixedFeatures(RandomFeatures):
 
 class FixedFeatureSum(RandomFeatureSum):
     """`weights` is the current function; `terms[t]` what iteration t added to it (kept for a single column)."""
-
-    approaches_kernel: ClassVar[bool] = False
 
     def __init__(self, stream: FeatureStream, n_columns: int):
         super().__init__(stream, n_columns)

@@ -72,6 +72,20 @@ def check_locks_are_shared(setting: str, folder: str | Path) -> None:
         )
 
 
+def check_reads_are_fresh(setting: str, folder: str | Path) -> None:
+    """Raise :class:`UserError` where other machines would read late what was written to a database in a folder.
+
+    On FUSE the kernel keeps pages and file times for a second or more, whatever locks SQLite takes. Two mounts of
+    GlusterFS showed what that costs: who had waited for another machine's job took its finished run for a dead one.
+    """
+    mount = mount_of(folder)
+    if mount and (mount.kind == "fuse" or mount.kind.startswith("fuse.")):
+        raise UserError(
+            f"{setting}={folder}: jobs on other machines would read the database on this {mount.kind} late; "
+            "use tracking=server, or another file system"
+        )
+
+
 @dataclass(frozen=True)
 class Mount:
     """A mounted file system: its kind as the kernel calls it, and its options."""

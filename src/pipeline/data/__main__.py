@@ -15,7 +15,7 @@ from pipeline.data.dataset import Status
 from pipeline.data.loading import load_dataset, loader_module, summary
 from pipeline.data.settings import dataset_names, read_settings
 from pipeline.errors import UserError
-from pipeline.paths import default_data_dir
+from pipeline.paths import at_home, default_data_dir
 from pipeline.progress import watch
 
 _ENVIRONMENT = """environment:
@@ -25,7 +25,7 @@ _ENVIRONMENT = """environment:
 
 
 def _run(settings: dict[str, Any]) -> int:
-    data_dir = (settings["data_dir"] or default_data_dir()).expanduser().absolute()
+    data_dir = at_home(str(settings["data_dir"] or default_data_dir())).absolute()
     names, changes = settings["dataset"], [f"{key}={value}" for key, value in settings["dataset.*"].items()]
     if not names and changes:
         raise UserError(f"dataset: missing; name the dataset that dataset.{changes[0]} belongs to, dataset=NAME")

@@ -25,7 +25,7 @@ from pipeline.data.fetching import Progress, checksum
 from pipeline.data.rows import most_rows, printable, split_seed, subsample
 from pipeline.data.settings import Settings, resolve, user_path
 from pipeline.errors import UserError
-from pipeline.paths import default_data_dir, write_whole
+from pipeline.paths import at_home, default_data_dir, write_whole
 
 
 def load_dataset(
@@ -123,7 +123,7 @@ def loader_module(settings: Settings) -> tuple[Any, str]:
 
 
 def _folder(data_dir: Path | str | None) -> Path:
-    return Path(data_dir).expanduser().absolute() if data_dir is not None else default_data_dir().absolute()
+    return at_home(str(data_dir)).absolute() if data_dir is not None else default_data_dir().absolute()
 
 
 def _subsample(dataset: Dataset, settings: Settings) -> Dataset:

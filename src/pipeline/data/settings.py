@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.errors import UserError, did_you_mean
-from pipeline.paths import conf_dir
+from pipeline.paths import at_home, conf_dir
 
 Settings = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def user_path(settings: Settings, key: str = "path") -> Path | None:
     value = settings.get(key)
     if value is None or value == "":
         return None
-    path = Path(os.path.expandvars(str(value))).expanduser()
+    path = at_home(os.path.expandvars(str(value)))
     setting = f"dataset.{key}"
     try:
         if not path.exists():
@@ -97,5 +97,6 @@ def known_names(word: str, known: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """An exception's message, cut to one line."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """An exception's message, cut to one line, without the names of exceptions that libraries put into it."""
+    words = re.sub(r"\b[A-Z]\w*(Error|Exception): ", "", str(error)).strip()
+    return words.splitlines()[0] if words else "unreadable"

@@ -83,7 +83,11 @@ def takes(node: DictConfig, argument: str) -> bool:
         return argument in known
     from hydra.utils import get_class
 
-    parameters = inspect.signature(get_class(node._target_)).parameters
+    try:
+        parameters = inspect.signature(get_class(node._target_)).parameters
+    except (ImportError, TypeError, ValueError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise UserError(f"{node._get_full_key('_target_')}={node._target_}: no class to be had ({reason})") from error
     return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 

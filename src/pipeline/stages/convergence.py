@@ -23,6 +23,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from models.distances import pair_distances
+from models.expansions import Expansion
 from models.kernels import Kernel
 from pipeline.data import Dataset
 from pipeline.errors import UserError
@@ -78,6 +79,22 @@ def minimise(
     return Optimum(X, coefficients, kernel, gamma, norm, 0.5 * norm**2 + weight * float(hinge.sum()))
 
 
+def check(cfg: DictConfig, y: np.ndarray) -> None:
+    """Raise :class:`UserError` unless the optimum for these training labels can be had."""
+    if len(np.unique(y)) > 2:
+        raise UserError("evaluation.convergence knows the optimum of two classes; choose them, dataset.classes=[A,B]")
+    if len(y) > _MOST_ROWS:
+        raise UserError(
+            f"evaluation.convergence knows the optimum of at most {_MOST_ROWS} training rows, there are {len(y)}: "
+            f"set dataset.max_train={_MOST_ROWS}"
+        )
+    if not Expansion.of(build(cfg.model).expansion).approaches_kernel:
+        raise UserError(
+            "evaluation.convergence: the iterates of this model.expansion do not approach the kernel's optimum; "
+            "take another"
+        )
+
+
 def convergence_curves(
     cfg: DictConfig, data: Dataset, model: Any
 ) -> tuple[dict[str, list[tuple[int, float]]], dict[str, float]]:
@@ -86,13 +103,6 @@ def convergence_curves(
     A constant step comes to rest at a distance that shrinks with the step: runs with a constant step add the curves of
     a ladder of smaller ones, ``squared_error_step_<step>``, whose lower envelope is what the theorem speaks of.
     """
-    if len(data.X_train) > _MOST_ROWS or getattr(model, "gamma_", None) is None:
-        raise UserError(
-            f"evaluation.convergence needs a kernel machine and at most {_MOST_ROWS} training rows: "
-            f"set dataset.max_train={_MOST_ROWS}"
-        )
-    if not model.expansion_.approaches_kernel:
-        raise UserError("evaluation.convergence: set an expansion that converges to the kernel")
     signs = np.where(data.y_train == model.classes_[1], 1.0, -1.0)
     n, batch = len(signs), min(model.batch_size, len(signs))
     kernel, weight = model.expansion_.space.kernel, model.C * batch / n

@@ -24,7 +24,7 @@ import platformdirs
 from filelock import FileLock
 
 from pipeline.errors import UserError
-from pipeline.paths import DATABASE, check_writable, connect, sqlite_address
+from pipeline.paths import DATABASE, at_home, check_writable, connect, sqlite_address
 from pipeline.tracking.credentials import PASSWORD, USERNAME, masked, take_credentials
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def open_store(tracking: Any) -> TrackingStore:
 
 def open_to_read(tracking: Any) -> TrackingStore:
     """Open a store for a look; one that may only be read is looked at in a copy of its database."""
-    folder = Path(tracking.folder).expanduser().absolute()
+    folder = at_home(tracking.folder).absolute()
     if tracking.uri or _is_writable(folder):
         return open_store(tracking)
     _refuse_damaged(folder / DATABASE)
