@@ -6,6 +6,7 @@ python scripts/robust_tuning_page.py write            # the tables of docs/robus
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ SECTIONS = {
 }
 MODELS = ("natural", "adv_linear_svm", "adv_svm_d", "adv_svm_c", "adv_svm_examples", "svc")
 AXES = {"C": "C", "step": "step", "kernel.width_scale": "width", "width_scale": "width", "C_f": "C_f"}
+FRONTS = (
+    ("cifar10_automobile_truck", "natural"),
+    ("cifar10_automobile_truck", "adv_svm_c"),
+    ("cifar10_dog_horse", "natural"),
+    ("cifar10_dog_horse", "adv_svm_c"),
+)
 HEAD = "| model | tuned by, chosen | seeds | clean [%] | PGD [certified, attacked] [%] |"
 
 
@@ -67,6 +74,36 @@ def collect(folder: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
         [*kept, *found.values()], key=lambda r: (order.index(r["section"]), MODELS.index(r["model"]), r["by"])
     )
+
+
+def collect_fronts(folder: str, fronts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fronts that a store's grids found for the threat, in place of the older ones of the same model and pair."""
+    from pipeline.report.tracked import Reader
+    from pipeline.tracking.store import open_to_read
+
+    found = {(front["dataset"], front["model"]): front for front in fronts}
+    tracking = SimpleNamespace(folder=folder, uri=None, experiment="advsvm")
+    for run in Reader(open_to_read(tracking)).runs():
+        key = run.dataset, run.model.removesuffix("_exact")
+        if key not in FRONTS or run.params["tune.metric"] != "robust_accuracy":
+            continue
+        file = Path(folder, "artifacts", run.id, "artifacts", "tuning", "front.csv")
+        points = [
+            [{short: float(line[name]) for name, short in AXES.items() if name in line}]
+            + [round(100 * float(line[f"mean_{kind}"]), 2) for kind in ("accuracy", "robust_accuracy")]
+            for line in csv.DictReader(file.read_text().splitlines())
+        ]
+        found[key] = {"dataset": run.dataset, "model": key[1], "points": points}
+    return [found[key] for key in FRONTS if key in found]
+
+
+def front(of: dict[str, Any]) -> str:
+    """One front in Markdown."""
+    lines = ["| setting | held-out, clean [%] | held-out, under descent [%] |", "|---|---|---|"]
+    for chosen, clean, attacked in of["points"]:
+        settings = ", ".join(f"{name} = {value:g}" for name, value in chosen.items())
+        lines.append(f"| {settings} | {clean:.1f} | {attacked:.1f} |")
+    return "\n".join(lines)
 
 
 def row(run: dict[str, Any]) -> str:
@@ -131,6 +168,7 @@ def render(page: str) -> str:
     """The page with its tables and comparisons made anew."""
     stored = json.loads(STORED.read_text())
     parts = {f"table {title}": table(title) for title in SECTIONS.values()}
+    parts |= {f"front {of['dataset']} {of['model']}": front(of) for of in stored["fronts"]}
     for model in ("adv_svm_d", "adv_svm_c"):
         parts[f"{model} minus natural"] = "\n".join(comparisons(stored, model, "natural", "robust accuracy"))
     return fill(page, parts)
@@ -140,6 +178,7 @@ def main(what: str, *arguments: str) -> None:
     if what == "collect":
         stored = json.loads(STORED.read_text())
         stored["runs"] = collect(*arguments, stored["runs"])
+        stored["fronts"] = collect_fronts(*arguments, stored["fronts"])
         STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
     if what == "write":
         PAGE.write_text(render(PAGE.read_text()))

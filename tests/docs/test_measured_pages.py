@@ -32,7 +32,7 @@ def test_the_page_is_the_one_made_of_the_stored_numbers(name: str) -> None:
     maker = script(name)
     page = maker.PAGE.read_text(encoding="utf-8")
     assert maker.render(page) == page, f"run: python scripts/{name}.py write"
-    assert page.count("<!-- end -->") == len(re.findall("<!-- (?:table|adv)", page)) > 0
+    assert page.count("<!-- end -->") == len(re.findall("<!-- (?:table|adv|front)", page)) > 0
 
 
 @pytest.mark.parametrize("name", ["networks_page", "robust_tuning_page"])
