@@ -274,7 +274,14 @@ class VotingSVC(_TrainedHere):
     def _train(self, X: Any, y: np.ndarray) -> SVC:
         rule = RBF(width_scale=float(self.width_scale), gamma=self.gamma)
         self.gamma_ = rule.resolve_gamma(X, int(self.random_state))
-        return fastest_svc()(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, y)
+        settings = {"C": self.C, "gamma": self.gamma_, "tol": self.tol, "cache_size": self.cache_size}
+        machine = fastest_svc()
+        if machine is not SVC:
+            # It finds the support vectors, which have the optimum of all rows. Their machine is scikit-learn's own:
+            # writing the other's to a file ends the process.
+            support = machine(**settings).fit(X, y).support_
+            X, y = X[support], y[support]
+        return SVC(**settings).fit(X, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

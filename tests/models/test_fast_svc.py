@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 from attacks import PGD
-from models import KernelSVC, certify
+from models import KernelSVC, certify, load, save
 from models.svc import VotingSVC, fastest_svc
 
 
@@ -43,6 +43,14 @@ class TestWithIt:
         model = VotingSVC(C=8.0).fit(X[::2], y[::2])
         peer = SVC(C=8.0, gamma=model.gamma_).fit(X[::2], y[::2])
         assert np.mean(model.predict(X) == peer.predict(X)) >= 0.999
+
+    def test_a_voting_machine_is_stored(self, tmp_path):
+        """The object of the fast library is not: in a file of its own it would end the process."""
+        X, y = digits((1, 4, 7))
+        model = VotingSVC(C=8.0).fit(X, y)
+        assert type(model.estimator) is SVC
+        save(model, tmp_path / "model")
+        np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
 
     def test_attacks_and_certificates_say_the_same_of_both(self):
         X, y = digits()
