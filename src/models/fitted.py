@@ -119,6 +119,12 @@ class FittedClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         """The estimator in skops' format, as bytes; see ``models.persistence``."""
         import skops.io
 
+        for part in (self.estimator, *(step for _, step in getattr(self.pipeline, "steps", ()))):
+            # Not left to skops: asking such an object for its state ends the process.
+            if hasattr(part, "_onedal_estimator"):
+                raise ValueError(
+                    f"a {type(part).__name__} of scikit-learn-intelex cannot be stored: fit scikit-learn's"
+                )
         meta = {"labels": None if self.labels is None else encode_labels(self.classes_)}
         arrays = {"skops": np.frombuffer(skops.io.dumps(self.estimator), dtype=np.uint8)}
         units = {"scale": self.scale, "shift": self.shift}

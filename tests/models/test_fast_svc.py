@@ -5,10 +5,13 @@ import sys
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from attacks import PGD
 from models import KernelSVC, certify, load, save
+from models.fitted import FittedClassifier
 from models.svc import VotingSVC, fastest_svc
 
 
@@ -51,6 +54,14 @@ class TestWithIt:
         assert type(model.estimator) is SVC
         save(model, tmp_path / "model")
         np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_somebodys_own_is_not_stored_and_says_so(self, tmp_path, wrapped):
+        X, y = digits()
+        machine = fastest_svc()(C=8.0)
+        fitted = (make_pipeline(StandardScaler(), machine) if wrapped else machine).fit(X, y)
+        with pytest.raises(ValueError, match="a SVC of scikit-learn-intelex cannot be stored"):
+            save(FittedClassifier(fitted), tmp_path / "model")
 
     def test_attacks_and_certificates_say_the_same_of_both(self):
         X, y = digits()
