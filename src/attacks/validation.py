@@ -37,10 +37,16 @@ def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
     return value
 
 
+# Steps, restarts or queries beyond it are a slip of the hand: nobody waits for their end.
+_MOST = 10**7
+
+
 def check_count(value: Any, name: str, least: int = 1) -> None:
     """An integer setting with a smallest value."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    if value > _MOST:
+        raise ValueError(f"{name} must be at most {_MOST:,}, got {value!r}")
 
 
 def check_whole(value: Any, name: str) -> None:
