@@ -405,7 +405,10 @@ def complaints(arguments: list[str], code: int, folder: Path, module: str = "pip
         found.append("code of a file was run")
     for database in folder.rglob("mlflow.db"):
         # A database that the case itself damaged is nobody's fault here.
-        with suppress(sqlite3.Error), closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        with (
+            suppress(sqlite3.Error, UnicodeDecodeError),
+            closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection,
+        ):
             if connection.execute("select 1 from runs where status = 'RUNNING'").fetchone():
                 found.append("a run is RUNNING")
     return found

@@ -77,6 +77,13 @@ def test_no_accuracy_axis_goes_beyond_100(value: float) -> None:
         assert 0 <= low < high <= 100
 
 
+def test_panels_of_one_scale_show_the_lines_of_all(tmp_path) -> None:
+    """Lines are not cut at the axes: one beyond them would be drawn across what stands below."""
+    flat, deep = (Line.of_groups("m", {0.0: [1.0], 1.0: [low]}) for low in (0.7, 0.0))
+    figure = lines([Panel(title, "x", "y", [line]) for title, line in (("a", flat), ("b", deep))], same_scale=True)
+    assert [axes.get_ylim()[0] for axes in figure.axes] == [0.0, 0.0]
+
+
 def test_title_and_legend_are_inside_the_figure_and_cover_no_curve(tmp_path) -> None:
     drawn = [Line.of_groups(f"a model with a long name {i}", {0: [1.0], 5: [0.2 * i]}) for i in range(5)]
     title = "adv_svm_c · pgd from natural · cifar10_automobile_truck · seed 0 · attack.epsilon=16/255 · tune=certified"

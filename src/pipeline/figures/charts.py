@@ -78,6 +78,8 @@ def lines(panels: Sequence[Panel], *, same_scale: bool = False) -> Figure:
         if panel.log_x:
             axes.set_xscale("log")
         tidy(axes)
+    # Once all is drawn: panels of the same scale share their limits, and those of one leave no room for the others.
+    for axes, panel in zip(row, panels):
         bottom, top = axes.get_ylim()
         if panel.percent:
             bottom, top = max(bottom, 0.0), min(top, 100.0)
