@@ -123,7 +123,7 @@ def _limits(node: DictConfig, path: str) -> dict[str, dict[str, Any]]:
     unknown = [str(key) for key in node if key not in {"_target_", *known, *arguments} or key in NOT_SETTINGS]
     if unknown:
         kind = str(node._target_).rsplit(".", 1)[-1]
-        hint = did_you_mean(unknown[0], arguments)
+        hint = "; the pipeline gives it" if unknown[0] in NOT_SETTINGS else did_you_mean(unknown[0], arguments)
         raise UserError(f"{path}{unknown[0]}: {kind} has no such setting{hint}")
     return {name: argument.limits for name, argument in arguments.items()}
 

@@ -55,6 +55,7 @@ OUT_OF_RANGE = {
     "model.kernel.gamma=1e308": "model.kernel.gamma must be at most 1e.30, got 1e.308",
     "attack.epsilon=-1": "attack.epsilon must be a finite number >= 0, got -1",
     "attack.steps=0": "attack.steps must be an integer >= 1, got 0",
+    "+model.random_state=3": "model.random_state: AdvSVM has no such setting; the pipeline gives it",
     "attack.restarts=4294967296": "attack.restarts must be at most 10,000,000, got 4294967296",
     "seed=-1": "seed must be at least 0",
     "tune.C=[]": "tune.C must list at least one value",
