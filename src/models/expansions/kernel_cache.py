@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,12 +17,15 @@ _GATHERING = 64
 class KernelColumns:
     """Rows of the view's kernel matrix (it is symmetric), each computed when first needed.
 
-    With one width the kernel values themselves are kept, otherwise squared distances.
+    With one width the kernel values themselves are kept, otherwise squared distances. With a `rank` these come from so
+    many coordinates of the rows, see `leading_coordinates`.
     """
 
-    def __init__(self, space: KernelSpace, view: BatchView, budget: int):
+    def __init__(self, space: KernelSpace, view: BatchView, budget: int, rank: int | None = None):
         self.space = space
         self.view = view
+        self.rank = rank
+        self.X = view.X if rank is None else leading_coordinates(view.X, rank, space.seed)
         n = len(view)
         capacity = min(n, budget // (n * space.dtype.itemsize))
         # Untouched pages of an empty tensor cost nothing: memory grows with the rows in use.
@@ -38,7 +42,7 @@ class KernelColumns:
         for part in found.nonzero()[:, 0].split(size):
             yield part, self.kept[_as_slice(self.slots[positions[part]])]
         for part in (~found).nonzero()[:, 0].split(max(size, 64)):
-            yield part, self._compute(self.view.X[positions[part]], self.view.norms[positions[part]], slice(None))
+            yield part, self._own(self._compute(positions[part], slice(None)), positions[part])
 
     def among(self, positions: Tensor) -> Tensor:
         """The square part of the matrix between `positions`."""
@@ -46,7 +50,7 @@ class KernelColumns:
         slots = self.slots[positions]
         if bool((slots >= 0).all()):
             return self.kept[slots[:, None], positions]
-        return self._compute(self.view.X[positions], self.view.norms[positions], positions)
+        return self._own(self._compute(positions, positions), torch.arange(len(positions)))
 
     def kernel_values(self, values: Tensor, gamma: float) -> Tensor:
         """Kernel values for one width from what is kept."""
@@ -61,29 +65,54 @@ class KernelColumns:
         slots = slice(self.used, self.used + len(positions))
         known = self.owners[: self.used]
         target = self.kept[slots]
-        X, norms = self.view.X[positions], self.view.norms[positions]
         unknown = (self.slots < 0).nonzero()[:, 0]
         # Rows stand in the order of their first use, so on the first pass most unknown rows are one tail of the view.
         gaps = (unknown.diff() > 1).nonzero()[:, 0]
         tail = int(gaps[-1]) + 1 if len(gaps) else 0
         size = max(256, CHUNK // len(positions))
-        if len(known) * len(positions) < _GATHERING * tail:
+        # A few coordinates are multiplied sooner than a column is collected.
+        if self.rank is not None or len(known) * len(positions) < _GATHERING * tail:
             unknown, tail = torch.arange(len(self.view)), 0
         else:
             # The rest of a symmetric matrix is already there.
             target.index_copy_(1, known, self.kept[: self.used, _as_slice(positions)].t().contiguous())
         for part in (*unknown[:tail].split(size), *unknown[tail:].split(size)):
             rows = _as_slice(part)
-            target[:, rows] = self._compute(X, norms, rows)
+            target[:, rows] = self._compute(positions, rows)
+        self._own(target, positions)
         self.owners[slots] = positions
         self.slots[positions] = torch.arange(slots.start, slots.stop)
         self.used = slots.stop
 
-    def _compute(self, X: Tensor, norms: Tensor, rows: Tensor | slice) -> Tensor:
-        squared = self.space.squared_distances(X, self.view.X[rows], norms, self.view.norms[rows])
+    def _own(self, values: Tensor, places: Tensor) -> Tensor:
+        """Put right what every row has with itself: of a row, what is left beyond `rank` is not orthogonal to it."""
+        if self.rank is not None:
+            values[torch.arange(len(places)), places] = 1.0 if len(self.space.gammas) == 1 else 0.0
+        return values
+
+    def _compute(self, positions: Tensor, rows: Tensor | slice) -> Tensor:
+        norms = self.view.norms
+        squared = self.space.squared_distances(self.X[positions], self.X[rows], norms[positions], norms[rows])
         if len(self.space.gammas) > 1:
             return squared
         return self.space.kernel.from_squared_distance_(squared, self.space.gammas[0])
+
+
+def leading_coordinates(X: Tensor, rank: int, seed: int) -> Tensor:
+    """The rows of X in an orthonormal basis of `rank` directions that hold most of them, shape (n, rank).
+
+    The directions are the leading singular ones of 2·rank + 100 rows. With x = z + r, r the part beyond them,
+    ‖x - x'‖² = ‖z‖² + ‖z'‖² - 2z·z' + ‖r‖² + ‖r'‖² - 2r·r', and all but the last term is known from z and the rows'
+    own lengths. Leaving that one out, which is small where the rows differ, changes a squared distance by at most
+    2‖r‖‖r'‖.
+    """
+    rank = min(rank, *X.shape)
+    some = torch.from_numpy(np.random.default_rng([seed, 4]).permutation(len(X))[: 2 * rank + 100])
+    sample = X[some]
+    squared, left = torch.linalg.eigh((sample @ sample.t()).double())
+    kept = squared > squared[-1] * torch.finfo(X.dtype).eps * len(sample)
+    kept[: len(kept) - rank] = False
+    return X @ (sample.t() @ (left[:, kept] / squared[kept].sqrt()).to(X.dtype))
 
 
 def _as_slice(positions: Tensor) -> Tensor | slice:
