@@ -1,4 +1,4 @@
-"""Time for the exact expansion to come level with the fastest SVC at hand ÷ that SVC's fit, float32, all cores.
+"""Time for our machines to come level with the fastest SVC at hand ÷ that SVC's fit, float32, all cores.
 
 Level: within 0.2 points of test accuracy on MNIST, 0.5 on CIFAR-10. Peers: scikit-learn-intelex and thundersvm-cpu
 where they are installed; scikit-learn's own SVC (libsvm) only if asked for, it takes minutes on CIFAR-10.
@@ -12,14 +12,15 @@ import numpy as np
 from sklearn.model_selection import GridSearchCV
 from timing import best_time, clock, report
 
-from models import RBF, AdvSVM, grid_search
+from models import RBF, AdvSVM, KernelSVC, grid_search
 from models.expansions import SupportVectors
 from pipeline.data import load_dataset
 
-# C, step, batches, passes and rank were chosen on training rows, never on test rows; the other pair of each dataset has
-# the settings of the first. On 8v9 by five random fifths held out (99.41 % on average, scikit-learn-intelex 99.47 %), on
-# automobile/truck by the 5-fold grid (six passes; eight do no better) and the rank by three fifths (78.9 to 79.0 % with
-# 150 and 300 directions, scikit-learn-intelex 79.1 %).
+# C, step, batches, passes and rank were chosen on training rows, never on test rows. On 8v9 by five random fifths held
+# out (99.41 % on average, scikit-learn-intelex 99.47 %), and 1v7 has its settings; on automobile/truck by the 5-fold
+# grid (six passes; eight do no better) and the rank by three fifths (78.9 to 79.0 % with 150 and 300 directions, theirs
+# 79.1 %). The same was 0.6 points short of theirs on dog/horse, which then got the best of nine on three fifths of its
+# own rows (82.58 %, theirs 82.95 %).
 MNIST = {
     "ours": {"schedule": "diminishing", "C": 128.0, "step": 2.0, "batch_size": 250, "passes": 3},
     "rank": 100,
@@ -32,7 +33,8 @@ CIFAR = {
     "width_scale": 6.0,
     "points": 0.5,
 }
-SETTINGS = {"mnist_1v7": MNIST, "mnist_8v9": MNIST, "cifar10_automobile_truck": CIFAR, "cifar10_dog_horse": CIFAR}
+DOG_HORSE = CIFAR | {"ours": CIFAR["ours"] | {"passes": 10, "averaging": "tail"}}
+SETTINGS = {"mnist_1v7": MNIST, "mnist_8v9": MNIST, "cifar10_automobile_truck": CIFAR, "cifar10_dog_horse": DOG_HORSE}
 PEER_C = 8.0
 POWERS = [2.0**power for power in range(-3, 4)]
 
@@ -71,36 +73,41 @@ def accuracy(model, data) -> float:
 
 
 def compare(name: str, settings: dict, with_libsvm: bool) -> None:
-    data = load_dataset(name)
-    ours = machine(settings)
-    seconds = best_time(lambda: ours.fit(data.X_train, data.y_train), 2)
+    data, points = load_dataset(name), settings["points"]
+    svc = KernelSVC(C=PEER_C, width_scale=settings["width_scale"], rank=150)
+    ours = {"AdvSVM": machine(settings), "KernelSVC": svc}
+    seconds = {kind: best_time(lambda m=model: m.fit(data.X_train, data.y_train), 2) for kind, model in ours.items()}
     # Each peer gets the same kernel width and a cache that holds its whole kernel matrix.
     found = {}
     for peer, kind in peers(with_libsvm).items():
-        fitted = kind(C=PEER_C, gamma=ours.gamma_, cache_size=2000)
+        fitted = kind(C=PEER_C, gamma=svc.gamma_, cache_size=2000)
         spent = best_time(
             lambda fitted=fitted: fitted.fit(data.X_train, data.y_train), 1 if peer == "scikit-learn" else 2
         )
         found[peer] = {"seconds": spent, "accuracy": accuracy(fitted, data)}
     fastest = min(found, key=lambda peer: found[peer]["seconds"])
-    theirs, reached = found[fastest], accuracy(ours, data)
-    level = reached >= theirs["accuracy"] - settings["points"] / 100
-    report(
-        "svc_time",
-        case=name,
-        section="Training",
-        what=f"exact kernel trained with rank={settings['rank']}, {'' if level else 'NOT '}within {settings['points']} "
-        f"points of SVC's accuracy, {name}",
-        against=f"fit of the fastest SVC of {', '.join(found)}",
-        ratio=seconds / theirs["seconds"],
-        shown=f"{reached:.2%} in {seconds:.2f} s; {fastest} {theirs['accuracy']:.2%} in {theirs['seconds']:.2f} s",
-        cheap=name == "mnist_1v7",
-        level=level,
-        seconds=seconds,
-        accuracy=reached,
-        peers=found,
-        support_vectors=ours.expansion_.n_support,
-    )
+    theirs = found[fastest]
+    for kind, model in ours.items():
+        reached = accuracy(model, data)
+        level = reached >= theirs["accuracy"] - points / 100
+        rank = settings["rank"] if kind == "AdvSVM" else svc.rank
+        report(
+            "svc_time",
+            case=name if kind == "AdvSVM" else f"{name}, {kind}",
+            section="Training",
+            what=f"{kind}, exact kernel, rank={rank}, {'' if level else 'NOT '}within {points} points of SVC's "
+            f"accuracy, {name}",
+            against=f"fit of the fastest SVC of {', '.join(found)}",
+            ratio=seconds[kind] / theirs["seconds"],
+            shown=f"{reached:.2%} in {seconds[kind]:.2f} s; {fastest} {theirs['accuracy']:.2%} in "
+            f"{theirs['seconds']:.2f} s",
+            cheap=name == "mnist_1v7",
+            level=level,
+            seconds=seconds[kind],
+            accuracy=reached,
+            peers=found,
+            support_vectors=model.expansion_.n_support,
+        )
 
 
 def tuned(name: str, settings: dict) -> None:

@@ -10,21 +10,24 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import _fit_context, clone
 from sklearn.svm import SVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from models.binary import ExpansionClassifier
-from models.distances import dense, pair_distances
+from models.distances import dense, pair_distances, row_norms, squared_distances, to_tensor
 from models.expansions import KernelSpace, SupportVectors
+from models.expansions.kernel_cache import leading_coordinates
 from models.fitted import FittedClassifier, float64_rows
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
 from models.kernels import RBF
 from models.one_vs_rest import SettingsOfBase, one_point_curve
 from models.training import Observer
 
-# A kernel matrix of more rows than the first (2 GiB, and its folds as much again) is not made to tune.
+# A kernel matrix of more rows than the first (2 GiB, and its folds as much again) is not made.
 TUNING_ROWS = (16_384, 8_192)
 # Support vectors are kept dense: gradients need them so.
 _MOST_BYTES = 4e9
@@ -33,7 +36,7 @@ _MOST_BYTES = 4e9
 def fastest_svc() -> type[SVC]:
     """The SVC of scikit-learn-intelex where it is installed (the extra ``[fast]``), else scikit-learn's own.
 
-    Both stop within the same tolerance of the same optimum; the former takes about a tenth of the time.
+    Both stop within the same tolerance of the same optimum.
     """
     try:
         from sklearnex.svm import SVC as Fast
@@ -46,7 +49,9 @@ def fastest_svc() -> type[SVC]:
 class KernelSVC(ExpansionClassifier):
     """RBF-kernel SVC of scikit-learn (libsvm), with gradients, probes and certificates from its dual coefficients.
 
-    Where scikit-learn-intelex is installed it does the fitting: the same machine, within the tolerance.
+    Up to 16,384 dense rows libsvm is given the whole kernel matrix, made by matrix products: on pictures that takes a
+    tenth of the time or less. Where scikit-learn-intelex is installed it does the fitting: the same machine, within the
+    tolerance.
 
     Parameters
     ----------
@@ -58,8 +63,11 @@ class KernelSVC(ExpansionClassifier):
         libsvm's stopping tolerance.
     cache_size : float, default=1000
         Kernel cache of libsvm in MB.
+    rank : int or None, default=None
+        The kernel matrix comes from so many coordinates of the rows and their lengths, in single precision
+        (``models.expansions.kernel_cache``): a fraction of the arithmetic. The machine itself is evaluated exactly.
     random_state : int, default=0
-        Rows of the median rule.
+        Rows of the median rule, and of those coordinates.
 
     Attributes
     ----------
@@ -68,7 +76,7 @@ class KernelSVC(ExpansionClassifier):
     intercept_ : float
         b in f = h + b.
     norm_ : float
-        RKHS norm of h, without the intercept.
+        RKHS norm of h, without the intercept, computed when it is asked for.
     n_support_ : int
     n_iter_ : int
         libsvm's iterations.
@@ -76,7 +84,7 @@ class KernelSVC(ExpansionClassifier):
         h.
     n_features_in_ : int
     curve_ : dict of arrays of shape (1,)
-        libsvm shows no iterates, so there is one entry: "iteration", "norm", and "test_error" with an `eval_set`.
+        libsvm shows no iterates, so there is one entry: "iteration", and "test_error" with an `eval_set`.
     """
 
     C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
@@ -84,6 +92,7 @@ class KernelSVC(ExpansionClassifier):
     gamma: Annotated[float | None, Interval(Real, 0, None, closed="neither"), None] = None
     tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-3
     cache_size: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1000
+    rank: Annotated[int | None, Interval(Integral, 1, None, closed="left"), None] = None
     random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
 
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
@@ -102,20 +111,19 @@ class KernelSVC(ExpansionClassifier):
         eval_set : (X, y), optional
             Rows whose error goes into `curve_`.
         observer : callable, optional
-            ``observer("train", 1, 1, norm=[, test_error=])``, at the end.
+            ``observer("train", 1, 1[, test_error=])``, at the end.
         """
         X, signs = self._validate_training_data(X, y)
         self._validate_evaluation(eval_set)  # before the time is spent
         self.gamma_ = self._resolve_gamma(X)
-        machine = fastest_svc()
-        fitted = machine(C=self.C, gamma=self.gamma_, tol=self.tol, cache_size=self.cache_size).fit(X, signs)
+        fitted = _fit(self, X, signs)
         self.n_iter_ = int(fitted.n_iter_[0])
         self._hold(X[fitted.support_], dense(fitted.dual_coef_)[0], float(fitted.intercept_[0]), X.dtype == np.float64)
 
-        self.curve_ = one_point_curve(self, eval_set) | {"norm": np.array([self.norm_])}
+        self.curve_ = one_point_curve(self, eval_set)
         if observer is not None:
-            told = ("norm", "test_error")
-            observer("train", 1, 1, **{name: float(self.curve_[name][0]) for name in told if name in self.curve_})
+            error = {"test_error": float(self.curve_["test_error"][0])} if "test_error" in self.curve_ else {}
+            observer("train", 1, 1, **error)
         return self
 
     def for_classes(self, n_classes: int) -> Any:
@@ -148,9 +156,8 @@ class KernelSVC(ExpansionClassifier):
         self.expansion_ = SupportVectors().restore(space, arrays)
         self.intercept_ = intercept
         self.n_support_ = len(vectors)
-        # Where the kernel matrix is at hand, as in a grid, the norm costs nothing; else as much as half of it.
-        self._squared_norm = max(self.expansion_.squared_norm() if squared_norm is None else squared_norm, 0.0)
-        self.norm_ = float(np.sqrt(self._squared_norm))
+        # Where the kernel matrix is at hand, as in a grid, it costs nothing; else as much as half of it.
+        self._squared_norm = squared_norm
 
     @property
     def _offset(self) -> float:
@@ -161,13 +168,20 @@ class KernelSVC(ExpansionClassifier):
         return self.scores(X)[None, :]
 
     def _global_quantity(self) -> float:
-        return self._squared_norm
+        if self._squared_norm is None:
+            self._squared_norm = super()._global_quantity()
+        return max(self._squared_norm, 0.0)
+
+    @property
+    def norm_(self) -> float:
+        """‖h‖."""
+        return float(np.sqrt(self._global_quantity()))
 
     # -- tuning --------------------------------------------------------------------------------------------------------
     def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
         """Every setting of a grid (C, width_scale) on every fold; see ``models.grid_search``.
 
-        One kernel matrix per width, that of the whole data, serves all folds and values of C.
+        The distances between all rows serve all folds, widths and values of C.
         """
         axes = chosen_axes(axes, ("width_scale", "C"))
         probe = KernelSVC(**self.get_params())
@@ -183,9 +197,10 @@ class KernelSVC(ExpansionClassifier):
             probe._hold(rows[support], coefficients, intercept, rows.dtype == np.float64, squared_norm)
             return probe
 
+        squared = _squared_distances(rows, self.rank, self.random_state)
         for place, width in enumerate(widths):
             gamma = self._resolve_gamma(rows) if width is None else RBF(width).resolve_gamma(rows, self.random_state)
-            gram = _kernel_matrix(rows, gamma)
+            gram = _kernel_matrix(squared, gamma)
             for fold in range(how.folds):
                 train, held_out = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
                 inner, outer = gram[np.ix_(train, train)], gram[np.ix_(held_out, train)]
@@ -222,12 +237,38 @@ class KernelSVC(ExpansionClassifier):
         return model
 
 
-def _kernel_matrix(X: Any, gamma: float) -> np.ndarray:
-    rows = X.astype(np.float64)
-    gram = np.empty((X.shape[0], X.shape[0]))
+def _fit(settings: Any, X: Any, y: np.ndarray) -> SVC:
+    """A fitted SVC with the `C`, `gamma_`, … of `settings`, by the fastest way there is."""
+    machine, own = fastest_svc(), {"C": settings.C, "tol": settings.tol, "cache_size": settings.cache_size}
+    few = not sparse.issparse(X) and X.shape[0] <= TUNING_ROWS[0]
+    if settings.rank is not None and not few:
+        raise ValueError(f"rank needs dense rows, at most {TUNING_ROWS[0]:,}, and there are {X.shape[0]:,}")
+    if not few or (settings.rank is None and machine is not SVC):
+        return machine(gamma=settings.gamma_, **own).fit(X, y)
+    squared = _squared_distances(X, settings.rank, settings.random_state)
+    gram = RBF().from_squared_distance_(squared, settings.gamma_).double().numpy()
+    return SVC(kernel="precomputed", **own).fit(gram, y)
+
+
+def _squared_distances(X: Any, rank: int | None = None, seed: int = 0) -> Tensor:
+    """‖x - x'‖² between all rows: float64, or with a `rank` float32 and from so many coordinates."""
+    if sparse.issparse(X):
+        return pair_distances(X, X)
+    rows = to_tensor(X, torch.float64 if rank is None else torch.float32)
+    norms, Z = row_norms(rows), rows if rank is None else leading_coordinates(rows, rank, seed)
+    found = torch.empty(len(rows), len(rows), dtype=rows.dtype)
+    for start in range(0, len(rows), 1024):
+        part, rest = slice(start, start + 1024), slice(start, None)
+        block = squared_distances(Z[part], Z[rest], norms[part], norms[rest])
+        found[part, rest], found[rest, part] = block, block.t()
+    return found.fill_diagonal_(0.0)
+
+
+def _kernel_matrix(squared: Tensor, gamma: float) -> np.ndarray:
+    """In float64, as libsvm wants it; the distances are kept for other widths."""
+    gram = np.empty(squared.shape)
     for start in range(0, len(gram), 1024):
-        part = slice(start, start + 1024)
-        gram[part] = RBF().from_squared_distance_(pair_distances(rows[part], rows), gamma)
+        gram[start : start + 1024] = RBF().from_squared_distance_(squared[start : start + 1024].clone(), gamma)
     return gram
 
 
@@ -274,14 +315,13 @@ class VotingSVC(_TrainedHere):
     def _train(self, X: Any, y: np.ndarray) -> SVC:
         rule = RBF(width_scale=float(self.width_scale), gamma=self.gamma)
         self.gamma_ = rule.resolve_gamma(X, int(self.random_state))
-        settings = {"C": self.C, "gamma": self.gamma_, "tol": self.tol, "cache_size": self.cache_size}
-        machine = fastest_svc()
-        if machine is not SVC:
-            # It finds the support vectors, which have the optimum of all rows. Their machine is scikit-learn's own:
-            # writing the other's to a file ends the process.
-            support = machine(**settings).fit(X, y).support_
-            X, y = X[support], y[support]
-        return SVC(**settings).fit(X, y)
+        fitted = _fit(self, X, y)
+        if type(fitted) is SVC and fitted.kernel == "rbf":
+            return fitted
+        # The support vectors have the optimum of all rows. Their machine is scikit-learn's own, of rows: one of a
+        # kernel matrix knows none, and writing that of scikit-learn-intelex to a file ends the process.
+        own = {"C": self.C, "gamma": self.gamma_, "tol": self.tol, "cache_size": self.cache_size}
+        return SVC(**own).fit(X[fitted.support_], y[fitted.support_])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -108,11 +108,12 @@ def leading_coordinates(X: Tensor, rank: int, seed: int) -> Tensor:
     """
     rank = min(rank, *X.shape)
     some = torch.from_numpy(np.random.default_rng([seed, 4]).permutation(len(X))[: 2 * rank + 100])
-    sample = X[some]
-    squared, left = torch.linalg.eigh((sample @ sample.t()).double())
-    kept = squared > squared[-1] * torch.finfo(X.dtype).eps * len(sample)
+    sample = X[some].double()
+    squared, left = torch.linalg.eigh(sample @ sample.t())
+    # Smaller ones are rounding, and so would be their directions.
+    kept = squared > squared[-1] * torch.finfo(torch.float64).eps * len(sample)
     kept[: len(kept) - rank] = False
-    return X @ (sample.t() @ (left[:, kept] / squared[kept].sqrt()).to(X.dtype))
+    return X @ (sample.t() @ (left[:, kept] / squared[kept].sqrt())).to(X.dtype)
 
 
 def _as_slice(positions: Tensor) -> Tensor | slice:
