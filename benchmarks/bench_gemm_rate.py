@@ -18,7 +18,7 @@ def main() -> None:
     before = gemm_rate()
     seconds = best_time(lambda: model.fit(data.X_train, data.y_train), 4)
     machine = max(before, gemm_rate())
-    rate = training_flop(*data.X_train.shape, 1024, model.batch_size) / seconds / 1e9
+    rate = training_flop(*data.X_train.shape, 1024, model.batching(len(data.y_train))[0]) / seconds / 1e9
     report(
         "gemm_rate",
         section="Training",

@@ -14,6 +14,9 @@ from models.threat_ball import Ball
 if TYPE_CHECKING:
     from models.expansions import LiveExpansion
 
+# Of more than this share of filled columns none is left out: the copy would cost what a product saves.
+_MOST_FILLED = 0.95
+
 
 @dataclass(eq=False)
 class BatchView:
@@ -29,6 +32,14 @@ class BatchView:
     def norms(self) -> Tensor:
         """Squared norms, shape (n,)."""
         return row_norms(self.X)
+
+    @cached_property
+    def filled(self) -> tuple[Tensor | None, Tensor]:
+        """Columns that are not 0 in every row, and the rows in these alone; where that saves little, None and X."""
+        columns = self.X.ne(0).any(0).nonzero()[:, 0]
+        if len(columns) > _MOST_FILLED * self.X.shape[1]:
+            return None, self.X
+        return columns, self.X[:, columns]
 
 
 class RowSource:

@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.expansions import KernelSpace
+from models import AdvSVM
+from models.batches import BatchView
+from models.expansions import DoublyStochastic, KernelSpace
 from models.expansions.random_features import FeatureStream
 from models.kernels import Kernel
 from oracles_models import kernel_matrix
@@ -118,3 +120,19 @@ def test_a_pickled_stream_carries_no_blocks():
     features = stream()
     features.block(0)
     assert len(pickle.dumps(features)) < 5000
+
+
+def test_columns_that_are_0_everywhere_are_left_out_and_change_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 40))
+    X[:, 10:25] = 0.0
+    y = np.where(X[:, 0] + X[:, 30] > 1, 1, -1)
+    view = BatchView(torch.from_numpy(X))
+    columns, rows = view.filled
+    assert columns is not None
+    np.testing.assert_array_equal(rows, X[:, [*range(10), *range(25, 40)]])
+    machine = AdvSVM(expansion=DoublyStochastic(n_features=32), batch_size=20, passes=2, random_state=1)
+    short = machine.fit(X, y).scores(X)
+    monkeypatch.setattr("models.batches._MOST_FILLED", 0.0)
+    assert BatchView(torch.from_numpy(X)).filled[0] is None
+    np.testing.assert_allclose(machine.fit(X, y).scores(X), short, atol=1e-10)
