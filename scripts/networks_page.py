@@ -146,8 +146,7 @@ def of_robust_tuning(run: dict[str, Any]) -> dict[str, str]:
     """The columns of a machine whose settings were chosen for the threat."""
     by = "the threat" if run["by"] == "robust accuracy" else run["by"]
     cells = {"clean": spread(run["clean"]), "pgd": spread(run["attacked"]), "certified": spread(run["certified"])}
-    seconds = {"train_seconds": seconds_of(run["train_seconds"])} if "train_seconds" in run else {}
-    return cells | seconds | {"seeds": str(len(run["clean"])), "tuned": by}
+    return cells | {"seeds": str(len(run["clean"])), "tuned": by}
 
 
 HEADED = ("clean", "fgsm", "certified", "pgd", "cw", "zoo", "train_seconds")

@@ -38,11 +38,12 @@ FRONTS = (
     ("cifar10_dog_horse", "natural"),
     ("cifar10_dog_horse", "adv_svm_c"),
 )
+MEASURED = ("clean", "certified", "attacked")
 HEAD = "| model | tuned by, chosen | seeds | clean [%] | PGD [certified, attacked] [%] |"
 
 
 def collect(folder: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`runs` with those of a store in place of what they had of the same model and way of tuning."""
+    """`runs` with those of a store; seeds of the same setting join, another setting replaces what was chosen before."""
     from pipeline.report.tracked import Reader
     from pipeline.tracking.store import open_to_read
 
@@ -53,27 +54,40 @@ def collect(folder: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         section, by = SECTIONS[run.dataset, threat], run.params["tune.metric"].replace("_", " ")
         by += ", one_se" if run.params["tune.select"] == "one_se" else ""
         chosen = {
-            short: float(run.params[f"model.{name}"])
-            for name, short in AXES.items()
-            if f"model.{name}" in str(run.params.get("chosen")).split(",")
+            short: float(run.params[f"model.{name}"]) for name, short in AXES.items() if f"model.{name}" in run.params
         }
         model = run.model.removesuffix("_exact")
         entry = found.setdefault(
             (section, model, by),
             {"dataset": run.dataset, "section": section, "model": model, "by": by, "seeds": [], "chosen": chosen}
-            | {"clean": [], "certified": [], "attacked": [], "train_seconds": []},
+            | {name: [] for name in MEASURED},
         )
         if run.seed in entry["seeds"] or entry["chosen"] != chosen:
             raise SystemExit(f"{section}, {model}, {by}, seed {run.seed}: twice, or settings that differ")
         entry["seeds"].append(run.seed)
-        for name in ("clean", "certified", "attacked"):
+        for name in MEASURED:
             entry[name].append(round(100 * run.metrics[f"{name}_accuracy"], 2))
-        entry["train_seconds"].append(round(run.metrics["train_seconds"], 2))
-    kept = [run for run in runs if (run["section"], run["model"], run["by"]) not in found]
+    kept = []
+    for run in runs:
+        now = found.get((run["section"], run["model"], run["by"]))
+        if now is None:
+            kept.append(run)
+        elif now["chosen"] == run["chosen"]:
+            join(now, run)
     order = list(SECTIONS.values())
     return sorted(
         [*kept, *found.values()], key=lambda r: (order.index(r["section"]), MODELS.index(r["model"]), r["by"])
     )
+
+
+def join(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """Add the seeds that only `before` has, in order."""
+    rows = {
+        seed: [of[name][place] for name in MEASURED] for of in (before, now) for place, seed in enumerate(of["seeds"])
+    }
+    now["seeds"] = sorted(rows)
+    for place, name in enumerate(MEASURED):
+        now[name] = [rows[seed][place] for seed in now["seeds"]]
 
 
 def collect_fronts(folder: str, fronts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -93,7 +107,9 @@ def collect_fronts(folder: str, fronts: list[dict[str, Any]]) -> list[dict[str, 
             + [round(100 * float(line[f"mean_{kind}"]), 2) for kind in ("accuracy", "robust_accuracy")]
             for line in csv.DictReader(file.read_text().splitlines())
         ]
-        found[key] = {"dataset": run.dataset, "model": key[1], "points": points}
+        # Seeds that were given the settings of an earlier grid have nothing to choose from.
+        if len(points) > 1:
+            found[key] = {"dataset": run.dataset, "model": key[1], "points": points}
     return [found[key] for key in FRONTS if key in found]
 
 
