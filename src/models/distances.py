@@ -68,6 +68,24 @@ def pair_distances(A: Any, B: Any, refine: bool = False) -> Tensor:
     return torch.from_numpy(squared)
 
 
+def leading_coordinates(X: Tensor, rank: int, seed: int) -> Tensor:
+    """The rows of X in an orthonormal basis of `rank` directions that hold most of them, shape (n, rank).
+
+    The directions are the leading singular ones of 2·rank + 100 rows. With x = z + r, r the part beyond them,
+    ‖x - x'‖² = ‖z‖² + ‖z'‖² - 2z·z' + ‖r‖² + ‖r'‖² - 2r·r', and all but the last term is known from z and the rows'
+    own lengths. Leaving that one out, which is small where the rows differ, changes a squared distance by at most
+    2‖r‖‖r'‖.
+    """
+    rank = min(rank, *X.shape)
+    some = torch.from_numpy(np.random.default_rng([seed, 4]).permutation(len(X))[: 2 * rank + 100])
+    sample = X[some].double()
+    squared, left = torch.linalg.eigh(sample @ sample.t())
+    # Smaller ones are rounding, and so would be their directions.
+    kept = squared > squared[-1] * torch.finfo(torch.float64).eps * len(sample)
+    kept[: len(kept) - rank] = False
+    return X @ (sample.t() @ (left[:, kept] / squared[kept].sqrt())).to(X.dtype)
+
+
 def chunks(n_rows: int, width: int, at_least: int = 64) -> Iterator[slice]:
     """Slices of rows such that a chunk × width matrix stays in cache."""
     size = max(at_least, CHUNK // max(1, width))

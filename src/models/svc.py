@@ -18,9 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import ExpansionClassifier
-from models.distances import dense, pair_distances, row_norms, squared_distances, to_tensor
+from models.distances import dense, leading_coordinates, pair_distances, row_norms, squared_distances, to_tensor
 from models.expansions import KernelSpace, SupportVectors
-from models.expansions.kernel_cache import leading_coordinates
 from models.fitted import FittedClassifier, float64_rows
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
 from models.kernels import RBF
@@ -65,7 +64,7 @@ class KernelSVC(ExpansionClassifier):
         Kernel cache of libsvm in MB.
     rank : int or None, default=None
         The kernel matrix comes from so many coordinates of the rows and their lengths, in single precision
-        (``models.expansions.kernel_cache``): a fraction of the arithmetic. The machine itself is evaluated exactly.
+        (``models.distances.leading_coordinates``): a fraction of the arithmetic. The machine itself is evaluated exactly.
     random_state : int, default=0
         Rows of the median rule, and of those coordinates.
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from models import AdvSVM, certify, grid_search
 from models.batches import BatchView
+from models.distances import leading_coordinates
 from models.expansions import KernelSpace, SupportVectors
-from models.expansions.kernel_cache import KernelColumns, leading_coordinates
+from models.expansions.kernel_cache import KernelColumns
 from models.kernels import RBF
 from models.persistence import load, save
 

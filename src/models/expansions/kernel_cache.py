@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from models.batches import BatchView
-from models.distances import CHUNK
+from models.distances import CHUNK, leading_coordinates
 from models.expansions.base import KernelSpace
 
 # Collecting a scattered row costs about as much as this many kernel values: a few new columns are cheaper in full.
@@ -96,24 +95,6 @@ class KernelColumns:
         if len(self.space.gammas) > 1:
             return squared
         return self.space.kernel.from_squared_distance_(squared, self.space.gammas[0])
-
-
-def leading_coordinates(X: Tensor, rank: int, seed: int) -> Tensor:
-    """The rows of X in an orthonormal basis of `rank` directions that hold most of them, shape (n, rank).
-
-    The directions are the leading singular ones of 2·rank + 100 rows. With x = z + r, r the part beyond them,
-    ‖x - x'‖² = ‖z‖² + ‖z'‖² - 2z·z' + ‖r‖² + ‖r'‖² - 2r·r', and all but the last term is known from z and the rows'
-    own lengths. Leaving that one out, which is small where the rows differ, changes a squared distance by at most
-    2‖r‖‖r'‖.
-    """
-    rank = min(rank, *X.shape)
-    some = torch.from_numpy(np.random.default_rng([seed, 4]).permutation(len(X))[: 2 * rank + 100])
-    sample = X[some].double()
-    squared, left = torch.linalg.eigh(sample @ sample.t())
-    # Smaller ones are rounding, and so would be their directions.
-    kept = squared > squared[-1] * torch.finfo(torch.float64).eps * len(sample)
-    kept[: len(kept) - rank] = False
-    return X @ (sample.t() @ (left[:, kept] / squared[kept].sqrt())).to(X.dtype)
 
 
 def _as_slice(positions: Tensor) -> Tensor | slice:

@@ -49,7 +49,7 @@ class SupportVectors(Expansion):
         grid of settings is trained without it. None: no limit, the exact sum.
     rank : int or None
         Training takes the distances between its rows from so many coordinates and the rows' own lengths
-        (``models.expansions.kernel_cache``): 150 instead of 3,072 pixels, a twentieth of the arithmetic. The fitted sum
+        (``models.distances.leading_coordinates``): 150 instead of 3,072 pixels, a twentieth of the arithmetic. The fitted sum
         is evaluated, attacked and certified with exact distances; `norm_` and the violators counted while it trains
         are those of the approximation. None: exact.
     """
