@@ -64,7 +64,7 @@ class KernelSVC(ExpansionClassifier):
         Kernel cache of libsvm in MB.
     rank : int or None, default=None
         The kernel matrix comes from so many coordinates of the rows and their lengths, in single precision
-        (``models.distances.leading_coordinates``): a fraction of the arithmetic. The machine itself is evaluated exactly.
+        (``models.distances.leading_coordinates``): a fraction of the arithmetic. The machine is evaluated exactly.
     random_state : int, default=0
         Rows of the median rule, and of those coordinates.
 

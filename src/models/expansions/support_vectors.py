@@ -49,9 +49,9 @@ class SupportVectors(Expansion):
         grid of settings is trained without it. None: no limit, the exact sum.
     rank : int or None
         Training takes the distances between its rows from so many coordinates and the rows' own lengths
-        (``models.distances.leading_coordinates``): 150 instead of 3,072 pixels, a twentieth of the arithmetic. The fitted sum
-        is evaluated, attacked and certified with exact distances; `norm_` and the violators counted while it trains
-        are those of the approximation. None: exact.
+        (``models.distances.leading_coordinates``): 150 instead of 3,072 pixels, a twentieth of the arithmetic. The
+        fitted sum is evaluated, attacked and certified with exact distances; `norm_` and the violators counted while it
+        trains are those of the approximation. None: exact.
     """
 
     cache_mb: Annotated[float, at_least(0)] = 1024
