@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from pipeline.code import SOURCES, Sources
@@ -23,6 +24,7 @@ class Argument:
     limits: dict[str, Any] = field(default_factory=dict)  # gt, ge, lt, le, choices, words
 
 
+@cache
 def arguments_of(target: str, sources: Sources = SOURCES) -> dict[str, Argument] | None:
     """Arguments of a class's constructor in their order; None when it is not a class of this project or user.
 

@@ -29,7 +29,7 @@ _DISTRIBUTIONS = {"sklearn": "scikit-learn", "hydra": "hydra-core", "PIL": "pill
 _BY_NAME = ("import_module", "iter_modules", "walk_packages")
 
 
-@dataclass
+@dataclass(eq=False)
 class Sources:
     """The modules of this project and of its user; libraries are known by their version only."""
 

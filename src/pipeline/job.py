@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import traceback
 from dataclasses import asdict, dataclass, field
@@ -90,6 +91,11 @@ def stages_folder(cfg: DictConfig) -> Path:
     return Path(cfg.cache.folder or Path(cfg.tracking.folder) / "stages")
 
 
+def objective(cfg: DictConfig, outcome: Outcome) -> Any:
+    """What a job returns to the sweeper: the metric of ``objective``, NaN where there is none; else how it ended."""
+    return {"status": outcome.status} if cfg.objective is None else outcome.metrics.get(cfg.objective, math.nan)
+
+
 def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> Outcome:
     """Run one experiment, or report the finished run that has the same signature.
 
@@ -118,7 +124,7 @@ def run_job(cfg: DictConfig, overrides: list[str], sweep: str | None = None) -> 
         fingerprint = _fingerprint(cfg, sweep)
         reused = _look_up(cfg, sweep, fingerprint)
         if reused is not None:
-            return reused
+            return _reuse(cfg, reused)
         # No store yet: there can be no run to report, and what is refused leaves none behind.
         fresh = not cfg.tracking.uri and not (Path(cfg.tracking.folder) / DATABASE).exists()
         data = _checked_data(cfg, fingerprint) if fresh else None
@@ -214,8 +220,30 @@ def _finish(
     return outcome
 
 
-def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | None:
-    """The outcome of a finished run of the local store, without waiting for MLflow; None where that must be asked."""
+def finished_outcome(cfg: DictConfig, overrides: list[str], sweep: str) -> Outcome | None:
+    """The outcome of a sweep's job whose run is finished; None, without a word, where the job must see for itself."""
+    from pipeline.data import summary
+
+    try:
+        check_groups(cfg)
+        check_trusted(cfg, overrides)
+        notes = fix_axes(cfg, overrides)
+        validate(cfg)
+        # Data that were never loaded, or changed, are loaded where a run could follow.
+        finished = _look_up(cfg, sweep, _fingerprint(cfg, sweep)) if summary(cfg.dataset) else None
+        if finished is None or cfg.objective not in (None, *finished.metrics):
+            return None
+        name = run_name(cfg)
+    except Exception:  # whatever it is, the job meets it again and reports it
+        return None
+    log.info("%s", name)
+    for note in notes:
+        log.info("  note    %s", note)
+    return _reuse(cfg, finished)
+
+
+def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Finished | None:
+    """The finished run of the local store, without waiting for MLflow; None where that must be asked."""
     from pipeline.stages.experiment import Experiment
     from pipeline.tracking import runs
     from pipeline.tracking.bundle import pending
@@ -226,7 +254,7 @@ def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Outcome | 
     finished = runs.look_up(database, cfg.tracking.experiment, signature, _is_curve)
     if finished is None or (sweep and not finished.belongs_to(sweep)):
         return None
-    return _reuse(cfg, finished)
+    return finished
 
 
 def _is_curve(metric: str) -> bool:

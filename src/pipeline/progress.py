@@ -27,10 +27,10 @@ QUIET = "quiet"
 _job = ""
 
 
-def name_job(words: str) -> None:
+def name_job(words: str | None) -> None:
     """Let every line of this process say which job of a sweep it is about: jobs may run side by side."""
     global _job
-    _job = f"[{words}] "
+    _job = f"[{words}] " if words else ""
 
 
 class Observer(Protocol):
@@ -54,6 +54,22 @@ class TerminalHandler(logging.Handler):
             console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
         except Exception:
             self.handleError(record)
+
+
+@contextmanager
+def spoken() -> Iterator[None]:
+    """Show what the pipeline logs where Hydra has not set up the logging of a job."""
+    logger, handler = logging.getLogger("pipeline"), TerminalHandler()
+    level, above = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = above
 
 
 class Unbreakable:

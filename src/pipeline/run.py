@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.identity import CORE, flat, typed
 from pipeline.interrupts import Terminated, no_space_as_user_error, terminated_as_exception, winding_up
-from pipeline.job import Outcome, labels_of, run_job
+from pipeline.job import Outcome, labels_of, objective, run_job
 from pipeline.messages import one_line
 from pipeline.paths import conf_dir
 from pipeline.tracking.credentials import without_credentials
@@ -35,7 +34,7 @@ from pipeline.trust import guard_compositions
 log = logging.getLogger(__name__)
 
 # Our presets have the names of the launchers' own schemas on purpose: they are checked against them.
-warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
+warnings.filterwarnings("ignore", message=r"\s*'hydra/(launcher|sweeper)/\w+' is validated against ConfigStore schema")
 
 # Here and not in main(): jobs in other processes import this module to find their task.
 guard_compositions()
@@ -44,11 +43,6 @@ _FULL_ERROR = "HYDRA_FULL_ERROR"
 _WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
 # Set by main() so that jobs in other processes know whether the user wants tracebacks.
 _WANTS_TRACEBACK = "ADVSVM_FULL_ERROR"
-
-
-def objective(cfg: DictConfig, outcome: Outcome) -> Any:
-    """What a job returns to the sweeper: the metric of ``objective``, NaN where there is none; else how it ended."""
-    return {"status": outcome.status} if cfg.objective is None else outcome.metrics.get(cfg.objective, math.nan)
 
 
 def _task(cfg: DictConfig) -> Any:

@@ -46,8 +46,7 @@ def placed(results: Sequence[Outcome]) -> list[Job]:
     attacks = _distinguished(results, lambda key: key.startswith((*_OF_ATTACK, "dataset.name")), ("epsilon", "norm"))
     found = []
     for outcome, model, attack in zip(results, models, attacks):
-        # A job that has a result says it; to ask the attack itself is to import torch.
-        threat = threat_of(outcome.settings) if outcome.threat is None else (outcome.threat, outcome.bounded)
+        threat = _threat(outcome)
         words = [attack_name(str(outcome.labels["attack"]))]
         if threat is not None:
             words.append(f"{threat[0]}" if threat[1] else f"≤ {threat[0]}")
@@ -55,6 +54,13 @@ def placed(results: Sequence[Outcome]) -> list[Job]:
         known = vars(outcome) | {"bounded": threat is None or threat[1]}
         found.append(Job(**known, row=row, column=" ".join([*words, *attack])))
     return found
+
+
+def _threat(outcome: Outcome) -> tuple[object, bool] | None:
+    """A job that has a result says it; to ask the attack itself is to import torch."""
+    if outcome.threat is not None:
+        return outcome.threat, outcome.bounded
+    return None if outcome.labels["attack"] == "none" else threat_of(outcome.settings)
 
 
 def _distinguished(

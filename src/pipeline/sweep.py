@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, read_write
@@ -54,6 +55,10 @@ class Session:
     single: Outcome | None = None
     deaths: dict[int, str] = field(default_factory=dict)
     """Job number → what a launcher learned about a job that could not speak for itself."""
+    checked: int = 0
+    """How many jobs of the sweep were composed."""
+    answered: dict[int, JobReturn] = field(default_factory=dict)
+    """Job number → what is returned for it; :mod:`pipeline.answers` for those that were finished before."""
 
 
 # One per process: Hydra makes callbacks and launchers itself, and passes nothing on to them.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -30,9 +28,6 @@ _LOG_FILE = re.compile(r"\$\{hydra\.runtime\.output_dir\}/(\$\{hydra\.job\.name\
 # What becomes a line of a shell script or the environment of a process.
 _COMMANDS = ("launcher.setup", "launcher.additional_parameters", "job.env_copy", "job.env_set")
 
-# Composed configurations that are kept for a second use: some 300 kB each.
-_KEPT = 100
-
 
 def check_trusted(cfg: DictConfig, overrides: list[str]) -> None:
     """Raise :class:`UserError` for code of a module that is neither ours nor named on the command line.
@@ -49,30 +44,25 @@ def check_trusted(cfg: DictConfig, overrides: list[str]) -> None:
 def guard_compositions() -> None:
     """Let every configuration that Hydra composes, in this process and for every job, pass :func:`check_hydra`.
 
-    Hydra has no hook between composing a configuration and constructing what its ``hydra`` section names. A sweep
-    asks for every job twice, first to see whether it can be composed: that one is kept for when the job runs.
+    Hydra has no hook between composing a configuration and constructing what its ``hydra`` section names.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.config_store import ConfigStore
 
-    compose = ConfigLoaderImpl.load_configuration
-    if getattr(compose, "guarded", False):
+    from pipeline.composing import sharing
+
+    if getattr(ConfigLoaderImpl.load_configuration, "guarded", False):
         return
-    composed: WeakKeyDictionary[Any, dict[Any, DictConfig]] = WeakKeyDictionary()
+    compose = sharing(ConfigLoaderImpl.load_configuration)
     # Every composition copies its sources, and one of them holds this singleton with all schemas: most of the time.
     ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
-    @functools.wraps(compose)
+    @functools.wraps(ConfigLoaderImpl.load_configuration)
     def load_configuration(
         self: ConfigLoaderImpl, config_name: str | None, overrides: list[str], *args: Any, **kwargs: Any
     ) -> DictConfig:
-        known, key = composed.setdefault(self, {}), repr((config_name, overrides, args, kwargs))
-        if key in known:
-            return known.pop(key)
         cfg = compose(self, config_name, overrides, *args, **kwargs)
         check_hydra(cfg, overrides)
-        if len(known) < _KEPT:
-            known[key] = copy.deepcopy(cfg)
         return cfg
 
     load_configuration.guarded = True  # type: ignore[attr-defined]

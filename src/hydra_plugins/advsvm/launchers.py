@@ -68,7 +68,8 @@ class PatientJoblib(JoblibLauncher):
         returns = []
         # With one worker joblib would run the job in this process, and die with it.
         self.joblib["n_jobs"], self.joblib["pre_dispatch"] = 2, 1
-        for number, overrides in enumerate(job_overrides, start=initial_job_idx):
+        for position, overrides in enumerate(job_overrides):
+            number = initial_job_idx + position
             if not sweep.has_result(folder, number):
                 try:
                     super().launch([overrides], number)
@@ -103,8 +104,8 @@ class _PatientSubmitit(BaseSubmititLauncher):
     def _calls(self, job_overrides: Jobs, first: int) -> list[tuple]:
         """What every job is called with; the third part is its number."""
         return [
-            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
-            for number, overrides in enumerate(job_overrides, start=first)
+            (list(overrides), "hydra.sweep.dir", first + at, f"job_id_for_{first + at}", Singleton.get_state())
+            for at, overrides in enumerate(job_overrides)
         ]
 
     def _check(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.core.plugins import Plugins
@@ -25,7 +26,34 @@ from omegaconf import DictConfig, OmegaConf
 DIRECTIONS = ("maximize", "minimize")
 
 
-class OptunaSweeper(Sweeper):
+class _Answering(Sweeper):
+    """A sweeper that answers for finished runs itself, while it checks that its jobs can be composed."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra before the sweep."""
+        from pipeline.answers import Sparing
+
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher: Launcher | None = Sparing(
+            Plugins.instance().instantiate_launcher(
+                hydra_context=hydra_context, task_function=task_function, config=config
+            )
+        )
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Called before the jobs of a batch are launched."""
+        from pipeline.answers import check_jobs
+
+        assert self.hydra_context is not None
+        assert self.config is not None
+        check_jobs(self.hydra_context.config_loader, self.config, batch)
+
+
+class PatientBasic(_Answering, BasicSweeper):
+    """Every combination of the settings' values."""
+
+
+class OptunaSweeper(_Answering):
     """Trials of Optuna's TPE sampler over the sweep's settings.
 
     Parameters
@@ -88,13 +116,6 @@ class OptunaSweeper(Sweeper):
                 "'model.C=tag(log,interval(0.1,100))'"
             )
         return int(settings.n_trials)
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra before the sweep."""
-        self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Ask for trials, launch them as jobs, tell what they returned."""
