@@ -49,11 +49,10 @@ class Products:
         place = np.zeros((d, d), dtype=np.intp)
         place[self.rows, self.columns] = np.arange(len(self.rows))
         self.starts = np.diag(place)
-        # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled, and its scale.
+        # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled.
         self._place = place
         triples = np.sort(np.stack(np.broadcast_arrays(np.arange(d)[:, None], self.rows, self.columns)), axis=0)
         self._sorted = triples[0] * len(self.rows) + place[triples[1], triples[2]]
-        self._rescaled = self.scales / self.scales[place[triples[1], triples[2]]]
 
     @classmethod
     @cache
@@ -93,13 +92,13 @@ class Products:
         for start in range(0, len(frequencies), _TERMS):
             terms = slice(start, start + _TERMS)
             omegas = (frequencies[terms] / long).astype(np.float32)
-            squares, weights = self.of(omegas), (coefficients[:, terms] / large).astype(np.float32)
+            squares, weights = self._unscaled(omegas), (coefficients[:, terms] / large).astype(np.float32)
             # Symmetric in its three indices: about a third of the entries is enough.
             for i in range(0, self.d, _TOGETHER):
                 some, first = omegas[:, i : i + _TOGETHER], self.starts[i]
                 scaled = (weights[:, None, :] * some.T).reshape(-1, len(omegas))
                 found[:, i : i + _TOGETHER, first:] += (scaled @ squares[:, first:]).reshape(n, some.shape[1], -1)
-        found = found.reshape(n, -1)[:, self._sorted] * (self._rescaled * long**3 * large)
+        found = found.reshape(n, -1)[:, self._sorted] * (self.scales * (long**3 * large))
         size = np.abs(coefficients) @ (np.linalg.norm(frequencies, axis=1) ** 3)
         return found, _SINGLE * (size + large * long**3)
 
