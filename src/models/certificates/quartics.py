@@ -222,7 +222,7 @@ def _largest_length(rows: np.ndarray) -> float:
 
 
 def _least_shift(quartic: np.ndarray, trace: np.ndarray, rounds: int = 4) -> tuple[float, float]:
-    """(α, λ) with λ = λ_max(Q + α(eeᵀ - I)) about as small as it can be for α ≤ 0: a guess that Cholesky has to confirm.
+    """(α, λ) with λ = λ_max(Q + α(eeᵀ - I)) about as small as α ≤ 0 makes it: a guess that Cholesky has to confirm.
 
     λ is convex in α. In the span of e and the eigenvectors found so far it is cheap, below the true one everywhere and
     equal to it where these were found; its minimum is where the next one is asked for.
