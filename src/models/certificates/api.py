@@ -206,19 +206,19 @@ class _Run:
         """One proof for the open duels of these rows: the cheap ones many rows at once, the others row by row."""
         if number and not self.contest.is_batched(number):
             return self._one_by_one(number, rows, where, labels)
-        for label in np.unique(labels):
-            mine = np.flatnonzero(labels == label)
-            for place, (form_number, sign) in enumerate(self.contest.duels[label]):
+        for place in range(self.open.shape[1]):
+            for form_number, members in self._forms_at(place, labels).items():
                 form = self.contest.forms[form_number]
                 if number > len(form.stages):
                     continue
+                mine = np.flatnonzero(np.isin(labels, list(members)))
                 asked = mine[self.open[rows[mine], place] & ~self.lost[rows[mine]]]
                 prove, at_once = form.stages[number - 1] if number else (None, _ROWS)
                 for start in range(0, len(asked), at_once):
                     if prove is not None and self.late:
                         return
                     part = asked[start : start + at_once]
-                    signs = np.full(len(part), sign)
+                    signs = np.array([members[label] for label in labels[part]])
                     if prove is not None:
                         proved = prove(where.take(part), signs)
                     else:
@@ -229,6 +229,17 @@ class _Run:
                     self.open[rows[part], place] = ~proved
                     self.tried[rows[part], place] = number
                     self.report()
+
+    def _forms_at(self, place: int, labels: np.ndarray) -> dict[int, dict[int, float]]:
+        """The forms of the classes' duels number `place`, each with the classes it serves and their signs.
+
+        Both classes of a machine of two share its form, and what a proof prepares for it.
+        """
+        found: dict[int, dict[int, float]] = {}
+        for label in np.unique(labels).tolist():
+            for form_number, sign in self.contest.duels[label][place : place + 1]:
+                found.setdefault(form_number, {})[label] = sign
+        return found
 
     def _one_by_one(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
         """The proofs up to this one for one row after another, the likeliest first.

@@ -22,11 +22,9 @@ import hashlib
 from functools import cache, cached_property
 
 import numpy as np
-import torch
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-from threadpoolctl import threadpool_limits
 
 from models.certificates.places import Place, lowest_point
 from models.rounding import UNIT32, UNIT64
@@ -51,11 +49,10 @@ class Products:
         place = np.zeros((d, d), dtype=np.intp)
         place[self.rows, self.columns] = np.arange(len(self.rows))
         self.starts = np.diag(place)
-        # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled, and its scale.
+        # Where δ_i · (δ_j δ_k) stands in an array (d, products) of which only i ≤ j ≤ k is filled.
         self._place = place
         triples = np.sort(np.stack(np.broadcast_arrays(np.arange(d)[:, None], self.rows, self.columns)), axis=0)
         self._sorted = triples[0] * len(self.rows) + place[triples[1], triples[2]]
-        self._rescaled = self.scales / self.scales[place[triples[1], triples[2]]]
 
     @classmethod
     @cache
@@ -68,7 +65,15 @@ class Products:
 
     def of(self, points: np.ndarray) -> np.ndarray:
         """The products of every row, shape (n, products)."""
-        return points[:, self.rows] * points[:, self.columns] * self.scales
+        found = self._unscaled(points)
+        found *= self.scales.astype(points.dtype)
+        return found
+
+    def _unscaled(self, points: np.ndarray) -> np.ndarray:
+        found = np.empty((len(points), len(self)), dtype=points.dtype)
+        for i, first in enumerate(self.starts):  # slices: three times as fast as picking rows and columns
+            np.multiply(points[:, i:], points[:, i : i + 1], out=found[:, first : first + self.d - i])
+        return found
 
     def matrix(self, products: np.ndarray) -> np.ndarray:
         """The symmetric matrix S, shape (d, d), with δᵀSδ = products·u."""
@@ -87,13 +92,13 @@ class Products:
         for start in range(0, len(frequencies), _TERMS):
             terms = slice(start, start + _TERMS)
             omegas = (frequencies[terms] / long).astype(np.float32)
-            squares, weights = self.of(omegas), (coefficients[:, terms] / large).astype(np.float32)
+            squares, weights = self._unscaled(omegas), (coefficients[:, terms] / large).astype(np.float32)
             # Symmetric in its three indices: about a third of the entries is enough.
             for i in range(0, self.d, _TOGETHER):
                 some, first = omegas[:, i : i + _TOGETHER], self.starts[i]
                 scaled = (weights[:, None, :] * some.T).reshape(-1, len(omegas))
                 found[:, i : i + _TOGETHER, first:] += (scaled @ squares[:, first:]).reshape(n, some.shape[1], -1)
-        found = found.reshape(n, -1)[:, self._sorted] * (self._rescaled * long**3 * large)
+        found = found.reshape(n, -1)[:, self._sorted] * (self.scales * (long**3 * large))
         size = np.abs(coefficients) @ (np.linalg.norm(frequencies, axis=1) ** 3)
         return found, _SINGLE * (size + large * long**3)
 
@@ -104,15 +109,13 @@ class Products:
         ω_a ω_b, a ≤ b, with those ω_c ω_e that begin at b or later.
         """
         found = np.zeros((self.d, self.d, len(self)))  # [b, a, (c, e)]
-        # The BLAS below numpy is held to one thread elsewhere, where it would take the cores from torch.
-        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-            for start in range(0, len(mass), _TERMS):
-                omegas = frequencies[start : start + _TERMS].astype(np.float32)
-                pairs = omegas[:, self.rows] * omegas[:, self.columns]
-                weighted = omegas.T * mass[start : start + _TERMS].astype(np.float32)
-                for b in range(self.d):
-                    block = (weighted[: b + 1] * omegas[:, b]) @ pairs[:, self.starts[b] :]
-                    found[b, : b + 1, self.starts[b] :] += block
+        # With one thread, as OpenBLAS is held to: these products are small, a second one would wait and spin.
+        for start in range(0, len(mass), _TERMS):
+            omegas = frequencies[start : start + _TERMS].astype(np.float32)
+            pairs, turned = self._unscaled(omegas), np.ascontiguousarray(omegas.T)
+            weighted = turned * mass[start : start + _TERMS].astype(np.float32)
+            for b in range(self.d):
+                found[b, : b + 1, self.starts[b] :] += (weighted[: b + 1] * turned[b]) @ pairs[:, self.starts[b] :]
         full = found.reshape(-1)[self._quadruples]
         full *= self.scales
         full *= self.scales[:, None]
@@ -121,10 +124,12 @@ class Products:
     @cached_property
     def _quadruples(self) -> np.ndarray:
         """Where the entry of (i, j) and (k, l) stands in the array of :meth:`quartic`, (products, products)."""
-        pairs = np.stack([self.rows, self.columns]).astype(np.int32)
-        all_four = np.broadcast_arrays(*pairs[:, :, None], *pairs[:, None, :])
-        a, b, c, e = np.sort(np.stack(all_four), axis=0)
-        return ((b * self.d + a) * len(self) + self._place[c, e]).astype(np.int32)
+        i, j = self.rows.astype(np.int32), self.columns.astype(np.int32)
+        # Merged and not sorted: i ≤ j and k ≤ l.
+        later, earlier = np.maximum.outer(i, i), np.minimum.outer(j, j)
+        a, e = np.minimum.outer(i, i), np.maximum.outer(j, j)
+        b, c = np.minimum(later, earlier), np.maximum(later, earlier)
+        return ((b * self.d + a) * len(self) + self._place.astype(np.int32)[c, e]).astype(np.int32)
 
 
 class Quartic:
@@ -138,17 +143,13 @@ class Quartic:
         n, trace = len(self.products), self.products.trace
         long, large = _largest_length(frequencies), mass.max(initial=0.0) + _TINY
         quartic = self.products.quartic(frequencies / long, mass / large)
+        alpha, least = (large * long**4 / 24 * number for number in _least_shift(quartic, trace))
         quartic *= large * long**4 / 24
         size = float(mass @ np.linalg.norm(frequencies, axis=1) ** 4) + large * long**4
 
-        def least(alpha: float) -> float:
-            """The smallest ν for this α."""
-            return _largest(quartic, alpha, trace)
-
-        reach = least(0.0)
-        alpha = float(minimize_scalar(least, bounds=(-reach, 0.0), method="bounded", options={"maxiter": 10}).x)
-        self.nu = 1.1 * least(alpha) + 1e-300
-        self.matrix = -quartic - alpha * np.outer(trace, trace)
+        self.nu = 1.1 * least + 1e-300
+        self.matrix = -quartic
+        self.matrix[np.ix_(self.products.starts, self.products.starts)] -= alpha
         self.matrix[np.diag_indices(n)] += alpha + self.nu
         # What float32 and the subtraction have rounded away, times ‖u‖².
         self.rounding = _SINGLE * size / 24 + 4 * UNIT64 * float(
@@ -194,10 +195,11 @@ _last: dict[bytes, Quartic] = {}
 
 
 def quartic_of(frequencies: np.ndarray, mass: np.ndarray) -> Quartic:
-    """The :class:`Quartic` of these features; the last one is kept, for the next attack on the same model."""
+    """The :class:`Quartic` of these features; the last two are kept, for the next attacks on the same models."""
     key = hashlib.sha256(frequencies.tobytes() + mass.tobytes()).digest()
     if key not in _last:
-        _last.clear()  # tens of megabytes each
+        while len(_last) > 1:  # tens of megabytes each
+            _last.pop(next(iter(_last)))
         _last[key] = Quartic(frequencies, mass)
     return _last[key]
 
@@ -219,17 +221,41 @@ def _largest_length(rows: np.ndarray) -> float:
     return float(np.linalg.norm(rows, axis=1).max(initial=0.0)) + _TINY
 
 
-def _largest(quartic: np.ndarray, alpha: float, trace: np.ndarray) -> float:
-    """λ_max of Q + α(eeᵀ - I), as near as it need be: a guess that the Cholesky factorisation has to confirm."""
-    n = len(trace)
+def _least_shift(quartic: np.ndarray, trace: np.ndarray, rounds: int = 4) -> tuple[float, float]:
+    """(α, λ) with λ = λ_max(Q + α(eeᵀ - I)) about as small as α ≤ 0 makes it: a guess that Cholesky has to confirm.
+
+    λ is convex in α. In the span of e and the eigenvectors found so far it is cheap, below the true one everywhere and
+    equal to it where these were found; its minimum is where the next one is asked for.
+    """
+    single, alpha, found = quartic.astype(np.float32), 0.0, [trace]
+    values: dict[float, float] = {}
+    for _ in range(rounds):
+        value, vector = _top(single, alpha, trace.astype(np.float32), found[-1])
+        values[alpha] = value
+        found.append(vector)
+        span = np.linalg.qr(np.stack(found, axis=1))[0]
+        inside, e = span.T @ (quartic @ span), trace @ span
+
+        def below(alpha: float, inside: np.ndarray = inside, e: np.ndarray = e) -> float:
+            return float(np.linalg.eigvalsh(inside + alpha * np.outer(e, e))[-1]) - alpha
+
+        alpha = float(minimize_scalar(below, bounds=(min(-values[0.0], 0.0), 0.0), method="bounded").x)
+    return min(values.items(), key=lambda pair: pair[1])
+
+
+def _top(quartic: np.ndarray, alpha: float, trace: np.ndarray, start: np.ndarray) -> tuple[float, np.ndarray]:
+    """λ_max(Q + α(eeᵀ - I)) to three digits and its eigenvector, in float32: Q is at most about 1."""
+    n, shift = len(trace), np.float32(alpha)
     if n > 8:
-        shifted = LinearOperator((n, n), lambda v: quartic @ v + alpha * (trace @ v) * trace, dtype=np.float64)
+        shifted = LinearOperator((n, n), lambda v: quartic @ v + shift * (trace @ v) * trace, dtype=np.float32)
         try:
-            start = np.linspace(1.0, 2.0, n)
-            return float(eigsh(shifted, k=1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0]) - alpha
+            first = (start + np.linspace(0.0, 1e-3, n) * np.abs(start).max()).astype(np.float32)
+            (value,), vectors = eigsh(shifted, k=1, which="LA", v0=first, tol=1e-3)
+            return float(value) - alpha, vectors[:, 0].astype(np.float64)
         except ArpackError:
             pass
-    return float(np.linalg.eigvalsh(quartic + alpha * np.outer(trace, trace))[-1]) - alpha
+    values, vectors = np.linalg.eigh(quartic + shift * np.outer(trace, trace))
+    return float(values[-1]) - alpha, vectors[:, -1].astype(np.float64)
 
 
 def _lowest_of_cubic(

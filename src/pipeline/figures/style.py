@@ -67,11 +67,21 @@ def save(drawing: Drawing, folder: Path, id: str, *, everywhere: bool = False) -
             figure = drawing.paint()
             width = int(_LETTERS_PER_INCH * figure.get_figwidth())
             figure.suptitle(textwrap.fill(drawing.title, width), fontsize=11, fontweight="bold")
+            arrange(figure)
             for target in filter(None, targets):
                 # No date inside the file: the same runs give the same bytes.
                 meta = {"Date": None} if target.suffix == ".svg" else {"Software": None}
                 figure.savefig(target, dpi=DPI, metadata=meta)
     return SavedFigure(id, drawing.title, drawing.caption, png, dark, svg)
+
+
+def arrange(figure: Figure) -> None:
+    """Find the places of all panels, once: a figure with a layout to find is drawn twice for every file."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.set_dpi(DPI)
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # "none" would leave a placeholder, and that a second drawing
 
 
 def panels_of(
