@@ -194,20 +194,19 @@ class Grid:
 
 def heat_map(panels: Sequence[Grid]) -> Figure:
     """One panel per model; the chosen cell is framed."""
+    import seaborn
+
     figure, grid = panels_of(len(panels), size=(4.6, 3.4), legend=False)
     for axes, panel in zip(grid, panels):
         scores = panel.scores
         lowest, highest = float(np.nanmin(scores)), float(np.nanmax(scores))
-        mesh = axes.pcolormesh(scores, cmap="viridis", vmin=min(lowest, highest - 1), vmax=highest)
-        figure.colorbar(mesh, ax=axes, fraction=0.046).outline.set_visible(False)
-        axes.spines[:].set_visible(False)
-        axes.set_xticks(np.arange(len(panel.across)) + 0.5, [power_of_two(value) for value in panel.across])
-        axes.set_yticks(np.arange(len(panel.up)) + 0.5, [power_of_two(value) if value else "" for value in panel.up])
-        # Dark letters where the colour map is light.
-        light = mesh.norm(scores) > 0.71
-        for row, column in np.argwhere(np.isfinite(scores)):
-            colour, at = "0.15" if light[row, column] else "w", (column + 0.5, row + 0.5)
-            axes.text(*at, f"{scores[row, column]:.1f}", color=colour, ha="center", va="center", fontsize=6.5)
+        seaborn.heatmap(
+            scores, ax=axes, cmap="viridis", vmin=min(lowest, highest - 1), vmax=highest, mask=np.isnan(scores),
+            annot=True, fmt=".1f", annot_kws={"fontsize": 6.5}, cbar_kws={"fraction": 0.046},
+            xticklabels=[power_of_two(value) for value in panel.across],
+            yticklabels=[power_of_two(value) if value else "" for value in panel.up],
+        )  # fmt: skip
+        axes.invert_yaxis()
         if panel.chosen is not None and panel.chosen[0] in panel.across and panel.chosen[1] in panel.up:
             column, row = panel.across.index(panel.chosen[0]), panel.up.index(panel.chosen[1])
             axes.plot(
