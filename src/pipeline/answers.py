@@ -15,6 +15,7 @@ from omegaconf import DictConfig, open_dict
 
 from pipeline import progress, sweep
 from pipeline.identity import typed
+from pipeline.interrupts import no_space_as_user_error
 from pipeline.job import finished_outcome, objective
 
 
@@ -44,7 +45,8 @@ def _answer(config: DictConfig, number: int) -> None:
         with progress.spoken():
             outcome = finished_outcome(config, typed(hydra), sweep.current_id() or "")
         if outcome is not None:
-            outcome.write(folder)
+            with no_space_as_user_error():
+                outcome.write(folder)
             answered = JobReturn(_return_value=objective(config, outcome), status=JobStatus.COMPLETED)
             sweep.SESSION.answered[number] = answered
     finally:

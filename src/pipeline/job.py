@@ -233,13 +233,12 @@ def finished_outcome(cfg: DictConfig, overrides: list[str], sweep: str) -> Outco
         finished = _look_up(cfg, sweep, _fingerprint(cfg, sweep)) if summary(cfg.dataset) else None
         if finished is None or cfg.objective not in (None, *finished.metrics):
             return None
-        name = run_name(cfg)
+        log.info("%s", run_name(cfg))
+        for note in notes:
+            log.info("  note    %s", note)
+        return _reuse(cfg, finished)
     except Exception:  # whatever it is, the job meets it again and reports it
         return None
-    log.info("%s", name)
-    for note in notes:
-        log.info("  note    %s", note)
-    return _reuse(cfg, finished)
 
 
 def _look_up(cfg: DictConfig, sweep: str | None, fingerprint: str) -> Finished | None:
