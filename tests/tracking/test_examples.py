@@ -79,6 +79,21 @@ def test_the_artifact_gives_the_examples_whole_or_in_parts(clean, limit, tmp_pat
     write_examples(tmp_path / "examples.npz", moved, clean, success=LABELS > 0)
     with np.load(tmp_path / "examples.npz", allow_pickle=False) as stored:
         in_parts = limit == 0 and clean is PIXELS
-        assert set(stored) == ({"clean", "perturbations"} if in_parts else {"examples"}) | {"success"}
-        assert read_examples(stored).tobytes() == moved.tobytes()
+        assert set(stored) == {"perturbations" if in_parts else "examples", "success"}
     assert read_examples(tmp_path / "examples.npz").tobytes() == moved.tobytes()
+    assert (tmp_path / "clean.npz").exists() == in_parts
+
+
+def test_examples_of_other_attacks_on_the_same_rows_have_the_same_clean_pixels(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_WHOLE", 0)
+    for name, step in (("one", 0.1), ("two", 0.2)):
+        (tmp_path / name).mkdir()
+        write_examples(tmp_path / name / "examples.npz", np.clip(PIXELS + np.float32(step), 0, 1), PIXELS)
+    first, second = ((tmp_path / name / "clean.npz").read_bytes() for name in ("one", "two"))
+    assert first == second
+
+
+def test_a_file_of_before_holds_its_pixels_itself(tmp_path: Path) -> None:
+    codes, delta = np.rint(PIXELS * 255).astype(np.uint8), np.full(PIXELS.shape, 0.25)
+    np.savez_compressed(tmp_path / "examples.npz", clean=codes, perturbations=delta)
+    np.testing.assert_array_equal(read_examples(tmp_path / "examples.npz"), perturbed(PIXELS, delta))

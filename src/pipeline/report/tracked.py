@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.tracking.examples import read_examples
+from pipeline.tracking.examples import CLEAN, read_examples
 from pipeline.tracking.runs import metric_histories
 from pipeline.tracking.store import TrackingStore
 from pipeline.tracking.view import members
@@ -102,15 +102,16 @@ class Reader:
         except Exception:  # each kind of store has its own way to say "not there"
             return None
 
-    def arrays(self, run: TrackedRun, path: str, names: Iterable[str]) -> dict[str, np.ndarray] | None:
+    def arrays(self, run: TrackedRun, path: str, names: Collection[str]) -> dict[str, np.ndarray] | None:
         """Some arrays of an ``.npz`` artifact, or None when it is missing or unreadable."""
         file = self.file(run, path)
         if file is None:
             return None
         try:
             with np.load(file, allow_pickle=False) as stored:
-                # Large ones are stored in parts, see pipeline.tracking.examples.
-                return {name: read_examples(stored) if name == "examples" else stored[name] for name in names}
+                if "examples" in names and "perturbations" in stored:  # large: the pixels are in another file
+                    self.file(run, str(Path(path).with_name(CLEAN)))
+                return {name: read_examples(file) if name == "examples" else stored[name] for name in names}
         except (OSError, ValueError, KeyError, EOFError):
             return None
 

@@ -28,8 +28,8 @@ _DOCUMENT = "run.json"
 STAGES = "stages"  # where finished stages are unless cache.folder says otherwise
 _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
-# Limits of one call to MLflow.
-_METRICS_PER_CALL, _PARAMS_PER_CALL = 1000, 100
+# Limits of one call to MLflow; 1000 together.
+_METRICS_PER_CALL, _PARAMS_PER_CALL, _TAGS_PER_CALL = 800, 100, 100
 # What the list of models shows of one.
 _MODEL_METRICS = ("clean_accuracy", "certified_accuracy", "robust_accuracy", "undecided")
 
@@ -141,42 +141,52 @@ def _send(bundle: RunBundle, store: TrackingStore) -> bool:
     """Log everything to the run and end it, unless somebody did. MLflow ignores a metric of the same step and time."""
     from mlflow.entities import Metric, Param, RunTag
 
+    from pipeline.tracking.examples import CLEAN
+
     if not (bundle.folder / _DOCUMENT).is_file():
         return False
     client = store.client
-    run_id = bundle.run_id = _find_or_create(bundle, store)
+    run = _find_or_create(bundle, store)
+    run_id = bundle.run_id = run.info.run_id
     params = [Param(key, value) for key, value in bundle.params.items()]
-    for start in range(0, len(params), _PARAMS_PER_CALL):
-        client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL])
     metrics = [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics]
-    for start in range(0, len(metrics), _METRICS_PER_CALL):
-        client.log_batch(run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
-    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in bundle.tags.items()])
+    tags = [RunTag(key, value) for key, value in bundle.tags.items()]
+    # As few calls as MLflow's limits allow: one, but for long curves.
+    sizes = {
+        "params": (params, _PARAMS_PER_CALL),
+        "metrics": (metrics, _METRICS_PER_CALL),
+        "tags": (tags, _TAGS_PER_CALL),
+    }
+    for number in range(max(-(-len(items) // size) for items, size in sizes.values())):
+        parts = {name: items[number * size : (number + 1) * size] for name, (items, size) in sizes.items()}
+        client.log_batch(run_id, **parts)
     if bundle.dataset is not None:
         _log_dataset(store, run_id, bundle.dataset)
     if bundle.artifacts.is_dir():
         client.log_artifacts(run_id, str(bundle.artifacts))
+        if run.info.artifact_uri.startswith("file:"):  # other attacks on these rows have the same pixels
+            SharedFiles(store.folder / STAGES).take_in(path_of(run.info.artifact_uri) / "adversarial" / CLEAN)
     if bundle.model.is_dir():
-        _log_model(store, bundle)
+        _log_model(store, bundle, run.info.experiment_id)
     # Last: a run counts as finished only when everything is there.
     client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
     shutil.rmtree(bundle.folder)
     return True
 
 
-def _find_or_create(bundle: RunBundle, store: TrackingStore) -> str:
+def _find_or_create(bundle: RunBundle, store: TrackingStore) -> Any:
     """The bundle's run; a server that lost it (or another server) gets a new one."""
     from mlflow.exceptions import MlflowException
 
     try:
-        return store.trusted(store.client.get_run(bundle.run_id)).info.run_id
+        return store.trusted(store.client.get_run(bundle.run_id))
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
     run = store.client.create_run(
         store.experiment_id, start_time=bundle.logged_at, tags=bundle.tags, run_name=bundle.name
     )
-    return store.trusted(run).info.run_id
+    return store.trusted(run)
 
 
 def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> None:
@@ -203,7 +213,7 @@ def _log_dataset(store: TrackingStore, run_id: str, dataset: dict[str, Any]) -> 
     return store.client.log_inputs(run_id, inputs)
 
 
-def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
+def _log_model(store: TrackingStore, bundle: RunBundle, home: str) -> None:
     """Log the model as MLflow's own: under Models, found by ``runs:/RUN/model``, ready to be registered.
 
     Its files are kept once, by the logged model; the run's artifacts only say how to get at it.
@@ -213,11 +223,10 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
     from pipeline.tracking import flavor
 
     client, about = store.client, None if bundle.deployment is None else flavor.Description(**bundle.deployment)
-    model = logged_model(store, bundle.run_id)
+    model = logged_model(store, bundle.run_id, home)
     if model is None:
         params = {key: value for key, value in bundle.params.items() if key.startswith("model.")}
         tags = {key: value for key, value in bundle.tags.items() if key in ("dataset", "model", "attack", "seed")}
-        home = _experiment_of(store, bundle.run_id)
         model = client.create_logged_model(home, flavor.NAME, bundle.run_id, tags, params)
     if model.status != "READY":
         target = bundle.folder / "pyfunc"
@@ -239,10 +248,12 @@ def _log_model(store: TrackingStore, bundle: RunBundle) -> None:
         register_model(store, bundle.run_id, bundle.register)
 
 
-def logged_model(store: TrackingStore, run_id: str) -> Any:
-    """The model that a run has logged, finished or not; None if it has none."""
+def logged_model(store: TrackingStore, run_id: str, experiment: str | None = None) -> Any:
+    """The model that a run has logged, finished or not; None if it has none. `experiment` is where it is."""
     found = store.client.search_logged_models(
-        [_experiment_of(store, run_id)], filter_string=f"source_run_id = '{run_id}'", max_results=1
+        [experiment or store.client.get_run(run_id).info.experiment_id],
+        filter_string=f"source_run_id = '{run_id}'",
+        max_results=1,
     )
     return found[0] if found else None
 
@@ -262,7 +273,3 @@ def register_model(store: TrackingStore, run_id: str, name: str) -> None:
     if not any(version.run_id == run_id for version in client.search_model_versions(f"name = '{name}'")):
         # Not by models:/ID: MLflow would look for it in the store of the process, not of this client.
         client.create_model_version(name, model.artifact_location, run_id, model_id=model.model_id)
-
-
-def _experiment_of(store: TrackingStore, run_id: str) -> str:
-    return store.client.get_run(run_id).info.experiment_id
