@@ -152,7 +152,7 @@ def _send(bundle: RunBundle, store: TrackingStore) -> bool:
     metrics = [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics]
     tags = [RunTag(key, value) for key, value in bundle.tags.items()]
     # As few calls as MLflow's limits allow: one, but for long curves.
-    sizes = {
+    sizes: dict[str, tuple[list[Any], int]] = {
         "params": (params, _PARAMS_PER_CALL),
         "metrics": (metrics, _METRICS_PER_CALL),
         "tags": (tags, _TAGS_PER_CALL),
