@@ -11,6 +11,7 @@ import logging
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -152,14 +153,9 @@ def _send(bundle: RunBundle, store: TrackingStore) -> bool:
     metrics = [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics]
     tags = [RunTag(key, value) for key, value in bundle.tags.items()]
     # As few calls as MLflow's limits allow: one, but for long curves.
-    sizes: dict[str, tuple[list[Any], int]] = {
-        "params": (params, _PARAMS_PER_CALL),
-        "metrics": (metrics, _METRICS_PER_CALL),
-        "tags": (tags, _TAGS_PER_CALL),
-    }
-    for number in range(max(-(-len(items) // size) for items, size in sizes.values())):
-        parts = {name: items[number * size : (number + 1) * size] for name, (items, size) in sizes.items()}
-        client.log_batch(run_id, **parts)
+    limits = ((metrics, _METRICS_PER_CALL), (params, _PARAMS_PER_CALL), (tags, _TAGS_PER_CALL))
+    for parts in zip_longest(*(_cut(items, size) for items, size in limits), fillvalue=()):
+        client.log_batch(run_id, *parts)
     if bundle.dataset is not None:
         _log_dataset(store, run_id, bundle.dataset)
     if bundle.artifacts.is_dir():
@@ -172,6 +168,10 @@ def _send(bundle: RunBundle, store: TrackingStore) -> bool:
     client.set_terminated(run_id, bundle.status, end_time=bundle.logged_at)
     shutil.rmtree(bundle.folder)
     return True
+
+
+def _cut(items: list[Any], size: int) -> list[list[Any]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _find_or_create(bundle: RunBundle, store: TrackingStore) -> Any:
