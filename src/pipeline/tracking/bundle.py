@@ -28,8 +28,8 @@ _DOCUMENT = "run.json"
 STAGES = "stages"  # where finished stages are unless cache.folder says otherwise
 _TRIES = 5
 _LOST_RACE = ("IntegrityError", "UNIQUE constraint", "UniqueViolation", "duplicate key")
-# Limits of one call to MLflow; 1000 together.
-_METRICS_PER_CALL, _PARAMS_PER_CALL, _TAGS_PER_CALL = 800, 100, 100
+# Limits of one call to MLflow, 1000 in all.
+_PER_CALL = {"params": 100, "metrics": 800, "tags": 100}
 # What the list of models shows of one.
 _MODEL_METRICS = ("clean_accuracy", "certified_accuracy", "robust_accuracy", "undecided")
 
@@ -148,18 +148,16 @@ def _send(bundle: RunBundle, store: TrackingStore) -> bool:
     client = store.client
     run = _find_or_create(bundle, store)
     run_id = bundle.run_id = run.info.run_id
-    params = [Param(key, value) for key, value in bundle.params.items()]
-    metrics = [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics]
-    tags = [RunTag(key, value) for key, value in bundle.tags.items()]
-    # As few calls as MLflow's limits allow: one, but for long curves.
-    sizes = {
-        "params": (params, _PARAMS_PER_CALL),
-        "metrics": (metrics, _METRICS_PER_CALL),
-        "tags": (tags, _TAGS_PER_CALL),
+    content: dict[str, list[Any]] = {
+        "params": [Param(key, value) for key, value in bundle.params.items()],
+        "metrics": [Metric(key, value, bundle.logged_at, step) for key, value, step in bundle.metrics],
+        "tags": [RunTag(key, value) for key, value in bundle.tags.items()],
     }
-    for number in range(max(-(-len(items) // size) for items, size in sizes.values())):
-        parts = {name: items[number * size : (number + 1) * size] for name, (items, size) in sizes.items()}
-        client.log_batch(run_id, **parts)
+    # In one call, but for long curves.
+    while any(content.values()):
+        now = {name: items[: _PER_CALL[name]] for name, items in content.items()}
+        client.log_batch(run_id, params=now["params"], metrics=now["metrics"], tags=now["tags"])
+        content = {name: items[_PER_CALL[name] :] for name, items in content.items()}
     if bundle.dataset is not None:
         _log_dataset(store, run_id, bundle.dataset)
     if bundle.artifacts.is_dir():
