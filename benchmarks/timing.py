@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,20 @@ def best_time(work: Callable[[], object], repeats: int) -> float:
         work()
         times.append(clock() - start)
     return min(times)
+
+
+def seconds_of(command: list[str]) -> float:
+    """What another process takes, of the same clock; what it says if it fails ends this one."""
+
+    def now() -> float:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return spent.ru_utime + spent.ru_stime if PROCESSOR else time.perf_counter()
+
+    start = now()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return now() - start
 
 
 def gemm_rate(size: int = 3072, repeats: int = 5) -> float:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from pipeline.data.rows import plain_name
-from pipeline.data.settings import first_line
 from pipeline.errors import UserError
 from pipeline.paths import at_home
 
@@ -180,10 +178,14 @@ def _load(place: Path, trust: bool, shown: str) -> tuple[Any, dict[str, Any] | N
     except UserError:
         raise
     except Exception as error:
+        from pipeline.data.settings import first_line
+
         raise UserError(f"model.path: {shown} cannot be read: {first_line(error)}") from error
 
 
 def _check_features(estimator: Any, data: Dataset, written: dict[str, Any] | None) -> None:
+    from pipeline.data.rows import plain_name
+
     wanted = getattr(estimator, "n_features_in_", None)
     if wanted is not None and wanted != data.n_features:
         raise UserError(f"model.path: the model takes {wanted} features, rows of {data.name} have {data.n_features}")
@@ -200,6 +202,8 @@ def _check_features(estimator: Any, data: Dataset, written: dict[str, Any] | Non
 
 def _labels(estimator: Any, data: Dataset, written: dict[str, Any] | None) -> list[int]:
     """What the pipeline calls the estimator's classes, in their order."""
+    from pipeline.data.rows import plain_name
+
     numbers = [-1, 1] if data.n_classes == 2 else list(range(data.n_classes))
     known = dict(zip(data.class_names, numbers))
     names = (written or {}).get("class_names") or [plain_name(label) for label in estimator.classes_.tolist()]

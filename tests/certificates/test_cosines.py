@@ -11,7 +11,7 @@ from models.certificates import cosines
 from models.certificates.api import contest_of
 from models.certificates.cosines import CosineSum, lowest_bends
 from models.certificates.places import Place
-from models.certificates.quartics import _SINGLE, Products, Quartic
+from models.certificates.quartics import _SINGLE, Products, Quartic, _least_shift
 from models.certificates.region import region
 from models.kernels import RBF
 
@@ -125,6 +125,22 @@ def test_the_quartic_s_matrix_is_the_sum_of_all_products(seed):
 @settings(max_examples=40, deadline=None)
 def test_the_quadratic_lies_below_the_quartic(seed):
     assert above_the_quartic(seed, 1.0) <= 1e-9
+
+
+@pytest.mark.parametrize("d", [1, 3, 8])
+def test_the_shift_is_about_the_best_of_all(d):
+    rng = np.random.default_rng(d)
+    products = Products(d)
+    u = products.of(rng.normal(size=(200, d)) / 4)
+    quartic, outer = (u.T * rng.random(200)) @ u, np.outer(products.trace, products.trace)
+
+    def largest(alpha: float) -> float:
+        return float(np.linalg.eigvalsh(quartic + alpha * outer)[-1]) - alpha
+
+    alpha, value = _least_shift(quartic, products.trace)
+    assert value == pytest.approx(largest(alpha), rel=2e-3)
+    best = min(largest(tried) for tried in np.linspace(-largest(0.0), 0.0, 400))
+    assert value <= 1.01 * best + 1e-12
 
 
 def test_a_loosened_quartic_is_caught_by_the_same_search():

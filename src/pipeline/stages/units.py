@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pipeline.data import Dataset
 
 UNITS = ("scaled", "raw")
@@ -51,6 +52,8 @@ def scaled_radii(cfg: DictConfig, data: Dataset) -> np.ndarray | None:
     """The attack's radius for each feature, (d,), in scaled units; None where they are all the same."""
     if not is_raw(cfg) or data.scaler is None:
         return None
+    import numpy as np
+
     radii = float(cfg.attack.epsilon) / np.asarray(data.scaler.scale, dtype=np.float64)
     return None if np.ptp(radii) == 0 else radii
 
