@@ -56,6 +56,8 @@ CONVERGENCE = ("evaluation.convergence=true", "tune=none")
 COMMANDS = {
     "seed": {
         ("seed=4294967296",): "seed must be less than 4294967296",
+        ("seed={a: 1}",): "error: seed: ",
+        ("notes={a: 'b c'}",): "error: notes: Cannot convert 'dict' to string",
         ("seed=-1",): "seed must be at least 0",
         ("seed=99999999999999999999",): "seed must be less than 4294967296",
     },
