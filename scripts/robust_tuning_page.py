@@ -35,8 +35,10 @@ AXES = {"C": "C", "step": "step", "kernel.width_scale": "width", "width_scale": 
 FRONTS = (
     ("cifar10_automobile_truck", "natural"),
     ("cifar10_automobile_truck", "adv_svm_c"),
+    ("cifar10_automobile_truck", "svc"),
     ("cifar10_dog_horse", "natural"),
     ("cifar10_dog_horse", "adv_svm_c"),
+    ("cifar10_dog_horse", "svc"),
 )
 MEASURED = ("clean", "certified", "attacked")
 HEAD = "| model | tuned by, chosen | seeds | clean [%] | PGD [certified, attacked] [%] |"
