@@ -116,7 +116,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], str]], ...] = (
         lambda match, *_: f"'{match[1]}' is not of the form key=value",
     ),
     (
-        r"Error merging override ([^\s=]+)",
+        r"Error merging override ([^\s=]+(?:=[^\s{\[]+(?!\S))?)",  # with its value, if that is one word
         lambda match, text, cause: f"{match[1]}: {(cause or 'not a value this setting takes').splitlines()[0]}",
     ),
     (

@@ -70,7 +70,7 @@ class Refused(BaseException):
 
 
 class SweepCallback(Callback):
-    """Opens the tracking store once before any job does, and notes the sweep for the summary."""
+    """Refuses what no job could do, asks the tracking server, and notes the sweep for the summary."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called before Hydra writes the configuration of a single run down."""
@@ -101,7 +101,6 @@ class SweepCallback(Callback):
 
 
 def _prepare(config: DictConfig) -> Sweep:
-    from pipeline.paths import DATABASE
     from pipeline.tracking.store import open_store, prepare
     from pipeline.trust import check_trusted
     from pipeline.validation import validate
@@ -116,11 +115,23 @@ def _prepare(config: DictConfig) -> Sweep:
     check_trusted(cfg, typed(config.hydra))
     validate(cfg)
     with no_space_as_user_error():
-        folder, _ = prepare(cfg.tracking)
-        if cfg.tracking.uri or not (folder / DATABASE).exists():  # else who needs it opens it: a reused job does not
+        prepare(cfg.tracking)
+        if cfg.tracking.uri:
             open_store(cfg.tracking)
     maximize = config.hydra.sweeper.get("direction", "maximize") == "maximize"
     return Sweep(current_id() or "sweep", Path(config.hydra.sweep.dir).absolute(), jobs, cfg, maximize)
+
+
+def make_store() -> None:
+    """Make the local store, if there is none, before jobs start that would all make it: after those were checked."""
+    from pipeline.paths import DATABASE
+    from pipeline.tracking.store import open_store
+
+    tracking = SESSION.sweep.cfg.tracking if SESSION.sweep is not None else None
+    if tracking is None or tracking.uri or (Path(tracking.folder) / DATABASE).exists():
+        return
+    with no_space_as_user_error():
+        open_store(tracking)
 
 
 def _refuse_chdir(config: DictConfig) -> None:
