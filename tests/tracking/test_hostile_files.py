@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ from pipeline.report.build import inert
 from pipeline.report.tracked import Reader
 from pipeline.sync import main as sync
 from pipeline.tracking import runs
-from pipeline.tracking.store import TrackingStore, open_to_read
+from pipeline.tracking.store import TrackingStore, open_to_read, prepare
 
 
 @pytest.fixture
@@ -105,3 +107,16 @@ def test_whoever_opens_the_store_ends_what_nobody_holds(store: TrackingStore, tm
 def test_names_are_no_formulas_in_a_spreadsheet() -> None:
     assert inert('=HYPERLINK("http://h")') == '\'=HYPERLINK("http://h")'
     assert [inert(value) for value in ("adv_svm_c", -1.5, 3)] == ["adv_svm_c", -1.5, 3]
+
+
+def test_a_database_whose_tables_are_no_text_is_one_line(tmp_path: Path) -> None:
+    """SQLite quotes what it cannot understand, and Python cannot read the quotation."""
+    database = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("create table runs (name text)")
+    database.write_bytes(database.read_bytes().replace(b"CREATE TABLE", b"CREATE T\xedBLE"))
+    with pytest.raises(UnicodeDecodeError), closing(sqlite3.connect(database)) as connection:
+        connection.execute("select count(*) from sqlite_master")
+    with pytest.raises(UserError, match=r"tracking.folder: .* is not a readable database"):
+        prepare(SimpleNamespace(uri=None, folder=str(tmp_path)))
+    assert runs.look_up(database, "advsvm", "signature", lambda metric: False) is None

@@ -78,7 +78,7 @@ def look_up(database: Path, experiment: str, signature: str, is_curve: Callable[
             tags, params = dict(rows("key, value from tags")), dict(rows("key, value from params"))
             curves = {name: sorted(own) for name, own in points.items()}
             return Finished(found[0], str(found[1]), tags, params, metrics, curves)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return None
 
 

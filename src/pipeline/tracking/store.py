@@ -218,7 +218,7 @@ def _is_sound(database: Path) -> bool:
     try:
         with closing(connect(database)) as connection:
             return connection.execute("pragma quick_check").fetchone() == ("ok",)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False
 
 
@@ -250,7 +250,7 @@ def _refuse_damaged(database: Path) -> None:
                 raise
             # A process was killed while it wrote: what it left half-written is taken back by the next one that may.
             _look_into(sqlite3.connect(database, timeout=30))
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: what SQLite quotes of a table is no text
         raise UserError(f"tracking.folder: {database} is not a readable database ({error}); move it away") from error
 
 
