@@ -49,6 +49,13 @@ def test_help_names_the_groups_and_typical_commands(run_cli):
     assert "schema" not in text
 
 
+def test_a_typo_in_a_sweep_leaves_no_store(command, tmp_path):
+    done = command("-m", "model=natural,nonsense", "tune=none")
+    assert done.returncode == 1
+    assert "error: model=nonsense: no such choice" in done.stderr
+    assert not (tmp_path / "mlruns").exists()
+
+
 def test_an_unwritable_store_is_one_line(command, tmp_path):
     (tmp_path / "mlruns").write_text("a file where the folder should be")
     done = command("tune=none")
