@@ -70,6 +70,7 @@ class Sparing(Launcher):
         answered = sweep.SESSION.answered
         left = {n: overrides for n, overrides in zip(numbers, job_overrides) if n not in answered}
         if left:
+            getattr(self._launcher, "get_ready", lambda: None)()
             sweep.make_store()
             launched = self._launcher.launch(list(left.values()), Numbers(left))
             if len(launched) < len(left):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -43,6 +45,7 @@ class Command:
 
     def __call__(self, arguments: list[str] | None = None) -> int:
         """Read the command line and run; what the user can put right is one line, exit code 1."""
+        collect_rarely()
         arguments = sys.argv[1:] if arguments is None else arguments
         if any(argument in ("-h", "--help") for argument in arguments):
             print(self.help())
@@ -103,6 +106,15 @@ class Command:
         width = max(map(len, calls))
         lines += ["", "examples:", *(f"  {call:<{width}}  {words}".rstrip() for call, words in calls.items())]
         return "\n".join([*lines, *(["", self.notes.strip()] if self.notes else [])])
+
+
+def collect_rarely() -> None:
+    """Keep the garbage collector from looking, time and again and once more at the end, through all that was imported.
+
+    torch, scikit-learn and MLflow leave a million objects that live as long as the process.
+    """
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)
 
 
 def truth(text: str) -> bool:

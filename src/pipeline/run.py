@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline import progress, schema, sweep
+from pipeline.command import collect_rarely
 from pipeline.cores import available_cores
 from pipeline.errors import UserError, did_you_mean
 from pipeline.identity import CORE, flat, typed
@@ -38,6 +39,7 @@ warnings.filterwarnings("ignore", message=r"\s*'hydra/(launcher|sweeper)/\w+' is
 
 # Here and not in main(): jobs in other processes import this module to find their task.
 guard_compositions()
+collect_rarely()
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 _WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
@@ -114,22 +116,27 @@ def _run_command(wants_traceback: bool) -> int:
     stopped: BaseException | None = None
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_task)()
-    except (KeyboardInterrupt, Terminated):
+    except (KeyboardInterrupt, Terminated) as error:
         winding_up()
-        code, failure = 130, "interrupted: the same command goes on where this one stopped"
+        code, failure, stopped = 130, "interrupted: the same command goes on where this one stopped", error
     except (Exception, sweep.Refused) as error:
         if wants_traceback:
             raise
         reason = error.__cause__ if isinstance(error, sweep.Refused) and error.__cause__ else error
         code, failure, stopped = 1, one_line(reason), error
     session = sweep.SESSION
-    if session.sweep is not None and not isinstance(stopped, HydraException):
+    if session.sweep is not None and (stopped is None or _has_begun(session.sweep, stopped)):
         code = max(code, _close_sweep(session.sweep))
     if session.single is not None and not session.single.ok:
         code, failure = 1, session.single.reason
     if failure:
         print(f"error: {failure}", file=sys.stderr)
     return code
+
+
+def _has_begun(started: sweep.Sweep, stopped: BaseException) -> bool:
+    """Whether what stopped the sweep left anything to make a table of."""
+    return sweep.has_begun(started) and not isinstance(stopped, HydraException)
 
 
 def _close_sweep(started: sweep.Sweep) -> int:

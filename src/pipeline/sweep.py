@@ -217,6 +217,11 @@ def note_death(number: int, reason: str) -> None:
     SESSION.deaths[number] = reason
 
 
+def has_begun(sweep: Sweep) -> bool:
+    """Whether there is anything to make a table of."""
+    return bool(SESSION.deaths) or any(has_result(sweep.folder, number) for number in range(len(sweep.jobs)))
+
+
 def has_result(folder: Path, number: int) -> bool:
     """Whether a job of the sweep in ``folder`` ended by itself."""
     return (folder / str(number) / RESULT_FILE).is_file()

@@ -7,11 +7,10 @@ import sqlite3
 from contextlib import closing
 from unittest import mock
 
-import joblib
 import pytest
 from hydra.core.utils import JobReturn
 
-from pipeline import sweep
+from pipeline import sweep, workers
 from pipeline.answers import Numbers, Sparing
 
 QUICK = ("tune=none", "checks=off", "figures=off", "dataset.max_train=40", "evaluation.certify_seconds=0")
@@ -33,7 +32,7 @@ def test_a_finished_sweep_starts_no_workers_and_says_the_same(run_cli, command, 
     first = run_cli(*arguments)
     assert first.returncode == 0, first.stdout + first.stderr
     before, tags = _outcomes(tmp_path), _tags(tmp_path)
-    with mock.patch.object(joblib, "Parallel", side_effect=AssertionError("workers for nothing")):
+    with mock.patch.object(workers, "get_ready", side_effect=AssertionError("workers for nothing")):
         again = command(*arguments)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "4 jobs: 4 reused" in again.stdout
@@ -123,3 +122,12 @@ def test_jobs_that_were_submitted_are_collected_not_answered(run_cli, command):
             "-m", "hydra/launcher=slurm", "hydra.launcher.wait=false", "model=svc", "attack=none", "seed=0,1", *QUICK
         )
     assert len(launch.call_args.args[1]) == 2
+
+
+def test_ctrl_c_before_the_first_job_leaves_nothing_to_report(command, tmp_path):
+    with mock.patch.object(sweep, "make_store", side_effect=KeyboardInterrupt):
+        stopped = command("-m", "hydra/launcher=joblib", "seed=0,1", *QUICK)
+    assert stopped.returncode == 130
+    assert stopped.stdout.count("\n") == 1  # how many jobs there are, and where
+    assert stopped.stderr == "error: interrupted: the same command goes on where this one stopped\n"
+    assert not (tmp_path / "mlruns" / "mlflow.db").exists()

@@ -146,6 +146,9 @@ LINES_OF_ONE_KIND = {
     ("seed=0,1",): "seed=0,1: several values make a sweep, add -m",
     ("-m", "seed=range(0)"): "the sweep has no jobs",
     ("seed=range(0)", "-m"): "the sweep has no jobs",
+    ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0"): "hydra.launcher.n_jobs must be a whole number other",
+    ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=x"): "hydra.launcher.n_jobs must be a whole number other",
+    ("-m", "hydra/launcher=joblib", "hydra.launcher.verbose=1"): "hydra.launcher.verbose: no such setting",
 }
 
 

@@ -1,7 +1,7 @@
 """Hydra's launchers for local cores and clusters, such that the death of one job does not stop the others.
 
 Hydra looks for plugins in the namespace ``hydra_plugins`` only, hence this folder. The stock launchers raise at the
-first job that died, while others still run (submitit) or before they were started (joblib).
+first job that died, while others still run.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus
-from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
+from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import (
     BaseSubmititLauncher,
     LocalLauncher,
     SlurmLauncher,
 )
+from omegaconf import DictConfig, open_dict
 
+from pipeline import workers
 from pipeline.interrupts import winding_up
 
 Jobs = Sequence[Sequence[str]]
@@ -38,45 +43,66 @@ _CANCEL_SECONDS = 30.0
 _OURS = ("wait", "jobs_per_task")
 
 
-class PatientJoblib(JoblibLauncher):
-    """joblib, with a second chance: when a worker dies (out of memory, killed), joblib gives up on all jobs.
+class PatientJoblib(Launcher):
+    """The local cores, in the place of joblib's own launcher, whose workers each import everything and die together.
 
-    Those without a result are then run one by one, each in a worker of its own; one that dies again is to blame.
+    Parameters
+    ----------
+    n_jobs : int
+        Jobs at once; as joblib counts, -1 is one for every core, -2 one less.
     """
 
-    # Raised in a worker, the end of one cancelled job would end the whole pool.
+    # Raised in a worker, the end of one cancelled job would end the jobs that it has still to do.
     cancelled_jobs_return = True
+
+    def __init__(
+        self, n_jobs: int = -1, **unused: Any
+    ) -> None:  # where joblib's own is installed, Hydra adds its settings
+        self.n_jobs = n_jobs
+        self._job: Any = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra before the sweep."""
+        from pipeline.errors import UserError
+
+        if type(self.n_jobs) is not int or not self.n_jobs:
+            raise UserError(f"hydra.launcher.n_jobs must be a whole number other than 0; got {self.n_jobs}")
+        self.config = config
+        self._job = partial(_in_worker, hydra_context, config, task_function)
+
+    def get_ready(self) -> None:
+        """Called when there are jobs to come."""
+        workers.get_ready()
 
     def launch(self, job_overrides: Jobs, initial_job_idx: int) -> Sequence[JobReturn]:
         """Run all jobs; those whose process died are noted as failed."""
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
-
         from pipeline import sweep
         from pipeline.cores import available_cores, share_out
 
-        workers = int(self.joblib["n_jobs"])
-        share_out(min(available_cores() if workers < 0 else workers, len(job_overrides)))
-        try:
-            return super().launch(job_overrides, initial_job_idx)
-        except TerminatedWorkerError:
-            pass
-        except BaseException:
-            winding_up()  # joblib stops its workers on the way here
-            raise
-        assert self.config is not None
-        folder = Path(str(self.config.hydra.sweep.dir))
-        returns = []
-        # With one worker joblib would run the job in this process, and die with it.
-        self.joblib["n_jobs"], self.joblib["pre_dispatch"] = 2, 1
-        for position, overrides in enumerate(job_overrides):
-            number = initial_job_idx + position
-            if not sweep.has_result(folder, number):
-                try:
-                    super().launch([overrides], number)
-                except TerminatedWorkerError:
-                    sweep.note_death(number, "its process died (killed, or out of memory)")
-            returns.append(_noted())
-        return returns
+        count = min(self.n_jobs if self.n_jobs > 0 else max(1, available_cores() + 1 + self.n_jobs), len(job_overrides))
+        share_out(count)
+        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        state = Singleton.get_state()
+        numbers = [initial_job_idx + position for position in range(len(job_overrides))]
+        calls = [partial(self._job, state, number, list(job)) for number, job in zip(numbers, job_overrides)]
+        returned = workers.run(calls, count)
+        for number, value in zip(numbers, returned):
+            if isinstance(value, workers.Died):
+                sweep.note_death(number, value.reason)
+        return [_noted() if isinstance(value, workers.Died) else value for value in returned]
+
+
+def _in_worker(
+    context: HydraContext, config: DictConfig, task: TaskFunction, state: dict, number: int, overrides: list[str]
+) -> JobReturn:
+    """One job, as Hydra's own launchers run it."""
+    setup_globals()
+    Singleton.set_state(state)
+    job = context.config_loader.load_sweep_config(config, overrides)
+    with open_dict(job):
+        job.hydra.job.id, job.hydra.job.num = f"{job.hydra.job.name}_{number}", number
+    HydraConfig.instance().set_config(job)
+    return run_job(task, job, "hydra.sweep.dir", "hydra.sweep.subdir", context)
 
 
 class _PatientSubmitit(BaseSubmititLauncher):
