@@ -4,6 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Self
@@ -146,7 +147,7 @@ class KernelSVC(ExpansionClassifier):
         dtype = torch.float64 if double else torch.float32
         space = KernelSpace(RBF(), (self.gamma_,), vectors.shape[1], dtype, int(self.random_state))
         arrays = {
-            "rows": vectors.astype(np.float64 if double else np.float32),
+            "rows": vectors.astype(np.float64 if double else np.float32, copy=False),
             "offsets": np.array([0, len(vectors)]),
             "members": np.arange(len(vectors)),
             "coefficients": np.asarray(coefficients, dtype=np.float64),
@@ -247,8 +248,11 @@ def _fit(settings: Any, X: Any, y: np.ndarray) -> SVC:
         raise ValueError(f"rank needs dense rows, at most {TUNING_ROWS[0]:,}, and there are {X.shape[0]:,}")
     if not few or (settings.rank is None and machine is not SVC):
         return machine(gamma=settings.gamma_, **own).fit(X, y)
-    squared = _squared_distances(X, settings.rank, settings.random_state)
-    gram = RBF().from_squared_distance_(squared, settings.gamma_).double().numpy()
+    gram = np.empty((len(X), len(X)))  # as libsvm wants it
+    for part, rest, block in _distance_blocks(X, settings.rank, settings.random_state):
+        values = RBF().from_squared_distance_(block, settings.gamma_).numpy()
+        gram[part, rest], gram[rest, part] = values, values.T
+    np.fill_diagonal(gram, 1.0)
     return SVC(kernel="precomputed", **own).fit(gram, y)
 
 
@@ -256,14 +260,19 @@ def _squared_distances(X: Any, rank: int | None = None, seed: int = 0) -> Tensor
     """‖x - x'‖² between all rows: float64, or with a `rank` float32 and from so many coordinates."""
     if sparse.issparse(X):
         return pair_distances(X, X)
-    rows = to_tensor(X, torch.float64 if rank is None else torch.float32)
-    norms, Z = row_norms(rows), rows if rank is None else leading_coordinates(rows, rank, seed)
-    found = torch.empty(len(rows), len(rows), dtype=rows.dtype)
-    for start in range(0, len(rows), 1024):
-        part, rest = slice(start, start + 1024), slice(start, None)
-        block = squared_distances(Z[part], Z[rest], norms[part], norms[rest])
+    found = torch.empty(len(X), len(X), dtype=torch.float64 if rank is None else torch.float32)
+    for part, rest, block in _distance_blocks(X, rank, seed):
         found[part, rest], found[rest, part] = block, block.t()
     return found.fill_diagonal_(0.0)
+
+
+def _distance_blocks(X: np.ndarray, rank: int | None, seed: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Some rows, all from the first of them on, and ‖x - x'‖² between the two; the rest is symmetric."""
+    rows = to_tensor(X, torch.float64 if rank is None else torch.float32)
+    norms, Z = row_norms(rows), rows if rank is None else leading_coordinates(rows, rank, seed)
+    for start in range(0, len(rows), 1024):
+        part, rest = slice(start, start + 1024), slice(start, None)
+        yield part, rest, squared_distances(Z[part], Z[rest], norms[part], norms[rest])
 
 
 def _kernel_matrix(squared: Tensor, gamma: float) -> np.ndarray:

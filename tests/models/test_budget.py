@@ -88,8 +88,8 @@ def test_scores_move_by_no_more_than_the_error_that_is_reported(settings, projec
 def test_no_more_vectors_count_than_the_budget_while_training_goes_on(projections):
     X, y = problem(1200)
     machine(schedule="diminishing", step=2.0).fit(X, y)
-    # At most the budget and the violators of one batch at a time; half of it stays.
-    assert all(len(kept) == BUDGET // 2 and len(kept) + len(gone) <= BUDGET + 20 for kept, gone, *_ in projections)
+    # At most the budget and the violators of one window of eight batches; half of it stays.
+    assert all(len(kept) == BUDGET // 2 and len(kept) + len(gone) <= BUDGET + 160 for kept, gone, *_ in projections)
 
 
 @pytest.mark.parametrize("passes", [1, 3])

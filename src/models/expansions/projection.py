@@ -18,6 +18,8 @@ from models.expansions.base import KernelSpace
 from models.rounding import UNIT64
 
 _RIDGE = 1e-8
+# The matrix is symmetric and made by stripes of so many rows, each from its diagonal on.
+_ROWS = 256
 
 
 class Projection(NamedTuple):
@@ -29,23 +31,26 @@ class Projection(NamedTuple):
 
 def project(space: KernelSpace, kept: Tensor, gone: Tensor, weights: Tensor) -> Projection:
     """Project Σ_r weights_r k(gone_r, ·) onto the span of k(kept_s, ·), of one width; weights (n_gone, n_columns)."""
-    kept, gone = kept.double(), gone.double()
-    among = _gram(space, kept, kept)
-    image = _gram(space, kept, gone) @ weights
-    own = _gram(space, gone, gone) @ weights
-    factor = torch.linalg.cholesky(among + _RIDGE * torch.eye(len(kept), dtype=torch.float64))
+    n_kept, both = len(kept), torch.cat([kept, gone]).double()
+    gram, norms = _gram(space, both)
+    among, image, own = gram[:n_kept, :n_kept], gram[:n_kept, n_kept:] @ weights, gram[n_kept:, n_kept:] @ weights
+    factor = torch.linalg.cholesky(among + _RIDGE * torch.eye(n_kept, dtype=torch.float64))
     gained = torch.cholesky_solve(image, factor)
     squared = (weights * own).sum(0) - 2 * (gained * image).sum(0) + (gained * (among @ gained)).sum(0)
     # Kernel values are off by d units of the lengths' squares, sums by their number of units of Σ|·|.
     mass = weights.abs().sum(0) + gained.abs().sum(0)
-    reach = float(torch.maximum(row_norms(kept).max(), row_norms(gone).max()))
-    terms = len(kept) + len(gone)
+    reach, terms = float(norms.max()), len(both)
     rounding = 4 * UNIT64 * (terms + (space.dimension + 8) * (1 + 4 * max(space.gammas) * reach)) * mass**2
     return Projection(gained, (squared.clamp(min=0.0) + rounding).sqrt())
 
 
-def _gram(space: KernelSpace, A: Tensor, B: Tensor) -> Tensor:
-    squared = space.squared_distances(A, B)
-    if A is B:
-        squared.fill_diagonal_(0.0)
-    return space.kernel.from_squared_distance_(squared, space.gammas[0])
+def _gram(space: KernelSpace, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Kernel values between all rows, and the rows' squared norms."""
+    norms, gram = row_norms(rows), torch.empty(len(rows), len(rows), dtype=rows.dtype)
+    for start in range(0, len(rows), _ROWS):
+        part, rest = slice(start, start + _ROWS), slice(start, None)
+        squared = space.squared_distances(rows[part], rows[rest], norms[part], norms[rest])
+        values = space.kernel.from_squared_distance_(squared, space.gammas[0])
+        gram[part, rest], gram[rest, part] = values, values.t()
+    gram.fill_diagonal_(1.0)
+    return gram, norms

@@ -43,8 +43,9 @@ class SupportVectors(Expansion):
     cache_mb : float
         Memory for kernel values that training in several passes reads again.
     budget : int or None
-        Most support vectors that count at a time. When there are more, those of the least weight are projected onto
-        the heavier half of the budget (``models.expansions.projection``), so that the cost of a row stays bounded;
+        Most support vectors that count for the next rows (eight batches are scored together). When there are more,
+        those of the least weight are projected onto the heavier half of the budget
+        (``models.expansions.projection``), so that the cost of a row stays bounded;
         `SupportVectorSum.projection_error` bounds what that has changed, and certificates make allowance for it. A
         grid of settings is trained without it. None: no limit, the exact sum.
     rank : int or None
@@ -65,7 +66,7 @@ class SupportVectors(Expansion):
 
     def restore(self, space: KernelSpace, arrays: dict[str, np.ndarray]) -> "SupportVectorSum":
         live = self.begin(space, 1)
-        live.rows = [torch.from_numpy(arrays["rows"].copy())]
+        live.rows = [torch.from_numpy(np.require(arrays["rows"], requirements=["C", "W"]))]
         sizes = np.diff(arrays["offsets"]).tolist()
         live.members = list(torch.from_numpy(arrays["members"].copy()).split(sizes))
         live.coefficients = list(torch.from_numpy(arrays["coefficients"].copy())[:, None].split(sizes))
@@ -136,22 +137,24 @@ class SupportVectorSum(LiveExpansion):
         self.coefficients.append(coefficients)
         self._newest = (positions, view.X[positions])
         self._live = None
-        self._keep_to_budget()
-
-    def _keep_to_budget(self) -> None:
-        """When too many vectors count: put the lighter ones into the others, as a part of the newest term."""
         self._correction = None
         self.projection_error *= float(self.decays[-1].abs().max())
+        # Rows of the window that are still to come would be scored again; after the last one there are none.
+        if self.budget is not None and not 0 < batch.finished < len(view):
+            self._keep_to_budget(self.budget)
+
+    def _keep_to_budget(self, budget: int) -> None:
+        """When too many vectors count: put the lighter ones into the others, as a part of the newest term."""
         since = sum(map(len, self.members[self._taken_in :]))
-        if self.budget is None or len(self._active.rows) + since <= self.budget:
+        if len(self._active.rows) + since <= budget:
             return
         self.bring_up_to_date()
         active = self._active
-        if len(active.rows) <= self.budget:
+        if len(active.rows) <= budget:
             return
         # Of equal weights the latest stay.
         order = active.weights[:, 0].abs().sort(stable=True).indices
-        gone, kept = order[: -(self.budget // 2)], order[-(self.budget // 2) :].sort().values
+        gone, kept = order[: -(budget // 2)], order[-(budget // 2) :].sort().values
         taken = active.weights[gone]
         found = project(self.space, active.X[kept], active.X[gone], taken)
         self.projection_error += float(found.error.max())
