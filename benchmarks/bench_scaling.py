@@ -8,7 +8,8 @@ moves a float32 score; with a constant step they live about 17 / step iterations
 diminishing one they live for ever. The ratio therefore tells how far the live set has grown, which is reported beside.
 With a budget the lighter vectors are projected onto the others, and the live set stays. `peers`: 200,000 rows beside
 other libraries, each in a process of its own that is given LIMIT seconds.
-    python benchmarks/bench_scaling.py [constant | diminishing] [budgeted] [peers]
+    python benchmarks/bench_scaling.py                                             all of it
+    python benchmarks/bench_scaling.py [constant | diminishing] [budgeted] [peers]     a part
 """
 
 import json
@@ -130,8 +131,9 @@ def main() -> None:
     if sys.argv[1:] and sys.argv[1] in steps:
         print(json.dumps(steps[sys.argv[1]](*sys.argv[2:])))
         return
-    if "peers" in sys.argv:
+    if "peers" in sys.argv or len(sys.argv) == 1:
         beside_peers()
+    if "peers" in sys.argv:
         return
     budgets = BUDGETS if "budgeted" in sys.argv else (None, *BUDGETS)
     schedules = [name for name in ("constant", "diminishing") if name in sys.argv] or ["constant", "diminishing"]

@@ -3,7 +3,8 @@
 Level: within 0.2 points of test accuracy on MNIST, 0.5 on CIFAR-10. Peers: scikit-learn-intelex and thundersvm-cpu
 where they are installed; scikit-learn's own SVC (libsvm) only if asked for, it takes minutes on CIFAR-10.
 Then the same for a tuned model: a 5-fold grid of 49 settings and the fit of its choice ÷ GridSearchCV of the peer.
-    python benchmarks/bench_svc_time.py [dataset ...] [libsvm] [tuned]
+    python benchmarks/bench_svc_time.py                                    both, all datasets
+    python benchmarks/bench_svc_time.py [dataset ...] [libsvm | tuned]     one of them
 """
 
 import sys
@@ -151,7 +152,10 @@ def main() -> None:
     asked = sys.argv[1:]
     names = [name for name in asked if name in SETTINGS] or list(SETTINGS)
     for name in names:
-        (tuned(name, SETTINGS[name]) if "tuned" in asked else compare(name, SETTINGS[name], "libsvm" in asked))
+        if "tuned" not in asked:
+            compare(name, SETTINGS[name], "libsvm" in asked)
+        if "tuned" in asked or not asked:
+            tuned(name, SETTINGS[name])
 
 
 if __name__ == "__main__":

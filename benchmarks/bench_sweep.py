@@ -7,13 +7,12 @@ computed, drawn and logged. The summary's runs are those of the sweep, again and
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from timing import clock, report
+from timing import clock, report, seconds_of
 
 HERE = Path(__file__).parent
 SETTINGS = ("model=svc", "attack=fgsm", "tune=none", "dataset.max_train=40")
@@ -26,16 +25,16 @@ def noted(run: object) -> float:
     return clock()
 
 
-def seconds_a_run(home: Path, runs: int) -> np.ndarray:
-    """Of each run of a sweep in one process, but for the first, which imports."""
+def seconds_of_sweep(home: Path, runs: int) -> float:
+    """A sweep in one process, from its start to its end."""
     command = ["-m", "pipeline.run", "-m", *SETTINGS, *NOTING, f"seed=range({runs})", "hydra.sweep.dir=jobs"]
     paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, *command], cwd=home, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
+    return seconds_of([sys.executable, *command], cwd=home, env=os.environ | {"PYTHONPATH": paths})
+
+
+def seconds_a_run(home: Path, runs: int) -> np.ndarray:
+    """Of each run of a sweep in one process, but for the first, which imports."""
+    seconds_of_sweep(home, runs)
     return np.diff([result(home, number)["metrics"]["noted"] for number in range(runs)])
 
 
@@ -70,6 +69,7 @@ def main(runs: int = 300) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         each = seconds_a_run(home, runs)
+        reused = seconds_of_sweep(home, runs)
         first, last = float(each[:EDGE].mean()), float(each[-EDGE:].mean())
         report(
             "sweep_runs",
@@ -80,6 +80,15 @@ def main(runs: int = 300) -> None:
             shown=f"{last:.2f} s instead of {first:.2f} s a run",
         )
         seconds = seconds_of_summary(home, SUMMARISED)
+    report(
+        "sweep_reused",
+        section="Many runs",
+        what=f"the same {runs} runs asked for once more",
+        against="computing them",
+        ratio=reused / float(each.sum()),
+        shown=f"{reused:.1f} s instead of {each.sum():.0f} s",
+        seconds=reused,
+    )
     report(
         "sweep_summary",
         section="Many runs",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,15 +28,15 @@ def best_time(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def seconds_of(command: list[str]) -> float:
-    """What another process takes, of the same clock; what it says if it fails ends this one."""
+def seconds_of(command: list[str], **where: Any) -> float:
+    """What another process takes, of the same clock; what it says if it fails ends this one. `where`: cwd, env."""
 
     def now() -> float:
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         return spent.ru_utime + spent.ru_stime if PROCESSOR else time.perf_counter()
 
     start = now()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     return now() - start

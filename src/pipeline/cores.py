@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 _SHARE = "ADVSVM_JOB_THREADS"
-_LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def available_cores() -> int:
@@ -38,7 +38,7 @@ def limit_threads(threads: int) -> None:
     import torch
     from threadpoolctl import threadpool_limits
 
-    for variable in _LIBRARIES:
+    for variable in LIBRARIES:
         os.environ[variable] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(threads)

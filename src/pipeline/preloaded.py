@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
+
+from pipeline.cores import LIBRARIES
 
 # Our own packages, whole, and what they import only where it is needed.
 _OURS = (
@@ -27,9 +31,11 @@ def _import_all() -> None:
         import_module(name)
 
 
+os.environ.update(dict.fromkeys(LIBRARIES, "1"))  # threads do not survive a fork; a job starts its own
 # A worker runs the file of the command once more, under another name; runpy wonders.
 warnings.filterwarnings("ignore", message=".*found in sys.modules after import of package", module="runpy")
 gc.disable()  # it would take a quarter of the time, and find nothing
-_import_all()
+with suppress(Exception):  # what cannot be imported is met, and reported, by the job that needs it
+    _import_all()
 gc.freeze()  # what is never collected is never written to, and stays shared
 gc.enable()
