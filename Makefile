@@ -63,7 +63,7 @@ test-commands: $(STAMP) ## whole experiments and sweeps by the command line, as 
 test-slow: $(STAMP) ## slow and real-data tests (fetches data)
 	@$(PARALLEL) -m "slow or realdata or network"
 
-test-ratios: $(STAMP) ## fails when a cheap benchmark's ratio has doubled; nothing else may run beside it
+test-ratios: $(STAMP) ## fails when a cheap benchmark's ratio has doubled, twice; better without other work beside it
 	@$(PYTEST) -q -m ratios
 
 # What hostile users tried without killing anything; part of make test and make test-commands, too.

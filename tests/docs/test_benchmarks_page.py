@@ -74,6 +74,12 @@ CHEAP = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("command", CHEAP, ids=" ".join)
 def test_no_cheap_ratio_has_doubled(command: tuple[str, ...]) -> None:
+    """Not in two measurements out of two: the first may have met a busy moment."""
+    doubled = _doubled(command) and _doubled(command)
+    assert doubled == {}, "stored and measured ratio"
+
+
+def _doubled(command: tuple[str, ...]) -> dict[tuple[str, str], tuple[float, float]]:
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / command[0]), *command[1:]], capture_output=True, text=True, check=False
     )
@@ -82,9 +88,8 @@ def test_no_cheap_ratio_has_doubled(command: tuple[str, ...]) -> None:
         pytest.skip(f"{missing[1]} is not installed (pip install '.[bench]')")
     assert done.returncode == 0, done.stderr
     now = {maker.identity(line): line for line in maker.read(done.stdout)}
-    doubled = {
+    return {
         maker.identity(line): (line["ratio"], now[maker.identity(line)]["ratio"])
         for line in CHEAP[command]
         if now[maker.identity(line)]["ratio"] > 2 * line["ratio"]
     }
-    assert doubled == {}, "stored and measured ratio"
