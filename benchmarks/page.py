@@ -42,10 +42,12 @@ def row(line: dict) -> str:
 
 
 def page(lines: list[dict], frame: str) -> str:
-    """The whole page; lines without the fields of a row are data only."""
+    """The whole page, what one benchmark measured together; lines without the fields of a row are data only."""
     rows = [line for line in lines if all(key in line for key in SHOWN)]
+    names = list(dict.fromkeys(line["benchmark"] for line in rows))
+    rows.sort(key=lambda line: (names.index(line["benchmark"]), line.get("case", "")))
     parts = []
-    for section in dict.fromkeys(line["section"] for line in rows):
+    for section in dict.fromkeys(line["section"] for line in lines if line in rows):
         head = "| what | against | ours ÷ theirs | what each reached | measured |\n|---|---|---|---|---|"
         parts.append("\n".join([f"## {section}\n", head, *(row(line) for line in rows if line["section"] == section)]))
     return frame.replace("{{ tables }}", "\n\n".join(parts))
