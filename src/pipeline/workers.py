@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -91,7 +92,9 @@ class _Worker:
         theirs.close()
 
     def give(self, call: Callable[[], Any]) -> None:
-        self.connection.send_bytes(cloudpickle.dumps(call))
+        sent = cloudpickle.dumps(call)
+        with suppress(ConnectionError):  # it died while it had nothing to do: `take` says so
+            self.connection.send_bytes(sent)
 
     def take(self) -> Any:
         try:

@@ -62,6 +62,16 @@ def test_one_that_dies_takes_no_other_with_it(how: str, words: str) -> None:
     assert words in dead.reason
 
 
+def test_one_that_died_between_two_jobs_is_reported_not_raised() -> None:
+    worker = workers._Worker()
+    worker.process.kill()
+    worker.process.join()
+    worker.give(partial(_process, 0))
+    found = worker.take()
+    assert isinstance(found, workers.Died)
+    assert "SIGKILL" in found.reason
+
+
 def test_a_worker_has_the_environment_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     workers.run([partial(_process, 0)], 1)  # what they are forked from has started before
     monkeypatch.setenv("ADVSVM_TEST", "later")

@@ -55,9 +55,8 @@ class PatientJoblib(Launcher):
     # Raised in a worker, the end of one cancelled job would end the jobs that it has still to do.
     cancelled_jobs_return = True
 
-    def __init__(
-        self, n_jobs: int = -1, **unused: Any
-    ) -> None:  # where joblib's own is installed, Hydra adds its settings
+    # Where joblib's own launcher is installed, Hydra adds the settings of that.
+    def __init__(self, n_jobs: int = -1, **unused: Any) -> None:
         self.n_jobs = n_jobs
         self._job: Any = None
 
