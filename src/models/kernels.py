@@ -28,7 +28,7 @@ Values = np.ndarray | float
 
 # What of a kernel holds for its own g only.
 _FACTS_OF_G = ("bounds", "radii", "sum", "form", "refine_distances", "lowest_nearby")
-_ROUNDING_OF_G = ("value_error", "gradient_error", "float32_sensitivity")
+_ROUNDING_OF_G = ("value_error", "gradient_error", "spread")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
 
@@ -144,9 +144,10 @@ class Kernel(Registered, ABC, family="kernel"):
         """Bound of |computed - exact| of one kernel value in float64, ‖x‖ = `lengths` (n,), ‖s‖ ≤ `reach`."""
         self._refuse("value_error")
 
-    def float32_sensitivity(self, reach: float, gamma: float) -> float:
-        """Error of a kernel value per relative error of r², at its largest over all x, for ‖s‖ ≤ `reach`."""
-        self._refuse("float32_sensitivity")
+    def spread(self, squared: np.ndarray, off: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """The largest value that a squared distance off by `off` may give, and by how much two such values differ."""
+        least = self.drop(np.sqrt(np.maximum(squared - off, 0.0)), gamma)
+        return 1.0 - least, self.drop(np.sqrt(squared + off), gamma) - least
 
     def _refuse(self, method: str) -> NoReturn:
         raise NoCertificate(
@@ -175,20 +176,23 @@ class Kernel(Registered, ABC, family="kernel"):
         """Error bound of ‖∇h(x)‖, shape (n,), given that of one term of h; infinite if the kernel knows none."""
         return np.full(len(lengths), np.inf)
 
-    def float32_allowance(self, terms: Sum, gamma: float, norm: float) -> float:
-        """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, at any x: an allowance, not a proof.
+    def float32_errors(self, nearest: np.ndarray, lengths: np.ndarray, terms: Sum, gamma: float) -> np.ndarray:
+        """How far float32 scores of h(x) = Σ_i a_i k(x, s_i) may be from h, shape (n,).
 
-        Rounding errors are taken as independent with mean 0, so that a sum of d of them grows like √d (Higham & Mary
-        2019); the proven bounds, with d and Σ|a_i|, are over 10⁴ times what happens and cost up to a fifth of a typical
-        margin.
+        `nearest`, shape (n, m), are lower bounds of ‖x - s_i‖, and `lengths`, shape (n,), upper ones of ‖x‖: both may
+        hold all over a region. No error is taken for independent of another: equal rows have equal ones.
 
-        - A squared distance is off by (√d + 4) units of (‖x‖ + ‖s_i‖)²; `float32_sensitivity` says what that counts.
-        - The part from ‖x‖² is common to all terms and multiplies h, |h| ≤ ‖h‖; the others are independent: ‖a‖₂.
-        - Summing n terms whose partial sums are at most Σ|a_i| adds √n units of that, and exp a few of each term.
+        - A squared distance D, one product and two squared lengths, is off by as many units of its parts as they have
+          terms: by e at most. As a function of D the kernel falls and is convex (it is completely monotone:
+          Schoenberg), so that e costs most where D is smallest.
+        - Summing n terms adds n units of Σ|a_i|k(x, s_i), the exponential and the weights a few.
         """
-        spread = float(np.linalg.norm(terms.coefficients)) + norm
-        distances = (np.sqrt(terms.dimension) + 4) * self.float32_sensitivity(terms.reach, gamma) * spread
-        return float(UNIT32 * (distances + (np.sqrt(len(terms.coefficients)) + 8) * terms.mass))
+        units = (terms.used + 8) * np.square(lengths[:, None] + terms.lengths)
+        units += terms.dimension * np.square(lengths)[:, None] + terms.used * np.square(terms.lengths)
+        off = (1 + 1e-3) * UNIT32 * units
+        largest, apart = self.spread(np.square(nearest), off, gamma)
+        each = apart + (len(terms.coefficients) + 12) * UNIT32 * largest
+        return (each @ np.abs(terms.coefficients)) * (1 + 1e-6)
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,10 @@ class RBF(Kernel):
 
         return GaussianSum.of(expansion, offset, squared_norm)
 
+    def spread(self, squared: np.ndarray, off: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        largest = np.exp(-gamma * np.maximum(squared - off, 0.0))
+        return largest, largest * -np.expm1(-2 * gamma * off)
+
     def value_error(self, lengths: Values, reach: float, dimension: int, gamma: float) -> Values:
         # A dot product of length d is off by at most d units of ‖x‖‖s‖; exp(-gamma D) ≤ 1 passes on at most gamma times
         # the error of D.
@@ -249,11 +257,6 @@ class RBF(Kernel):
         # Of 2·gamma·((k∘a) S - h x).
         spread = 2 * gamma * terms.mass * (lengths + terms.reach)
         return spread * (one + 2 * UNIT64 * (terms.dimension + 4))
-
-    def float32_sensitivity(self, reach: float, gamma: float) -> float:
-        # gamma (‖x‖ + ‖s‖)² is at most 9·gamma·reach² for ‖x‖ ≤ 2·reach; beyond, where r ≥ (‖x‖ + ‖s‖) / 3, the kernel
-        # has faded: 9u·e^{-u} < 3.4.
-        return max(9 * gamma * reach**2, 3.4)
 
 
 @dataclass(frozen=True)
@@ -293,11 +296,6 @@ class Laplacian(Kernel):
         # An error e of r² is at most e / r of r, and pairs too close for that were computed from differences
         # (`squared_distances`), where r² is at least 1e4·eps of the squared lengths.
         return 2 * gamma * (dimension + 4) * np.sqrt(UNIT64) * (lengths + reach) / 50 + 8 * UNIT64
-
-    def float32_sensitivity(self, reach: float, gamma: float) -> float:
-        # The root passes an error on divided by 2r; pairs with r below 1e2·sqrt(2·unit) of their lengths are computed
-        # from differences.
-        return max(3 * gamma * reach / (100 * float(np.sqrt(UNIT32))), 3.4)
 
 
 def median_distance(X: Any, seed: int) -> float:

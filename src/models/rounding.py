@@ -1,5 +1,7 @@
 """What floating-point arithmetic loses when a machine is evaluated: rounding must count in a certificate."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,14 +22,21 @@ class EvaluationErrors(NamedTuple):
     norm: float
 
 
-class Sum(NamedTuple):
-    """What rounding depends on in Σ_i a_i k(·, s_i): the coefficients (n,), the longest s_i and their dimension."""
+@dataclass(frozen=True)
+class Sum:
+    """What rounding depends on in Σ_i a_i k(·, s_i)."""
 
-    coefficients: np.ndarray
-    reach: float
-    dimension: int
+    coefficients: np.ndarray  # (m,), a_i
+    lengths: np.ndarray  # (m,), ‖s_i‖₂
+    dimension: int  # d
+    used: int  # columns that are not 0 in all s_i: no other adds to a product x·s_i, nor to its rounding
 
-    @property
+    @cached_property
+    def reach(self) -> float:
+        """The longest s_i."""
+        return float(self.lengths.max(initial=0.0))
+
+    @cached_property
     def mass(self) -> float:
         """Σ|a_i|."""
         return float(np.abs(self.coefficients).sum())

@@ -181,7 +181,8 @@ def question_on_a_clock(monkeypatch, hopeless=()):
     monkeypatch.setattr(api.time, "perf_counter", lambda: float(len(clock)))
     forms = [Clocked(clock, np.arange(1.0, 6.0) * scale, scale not in hopeless) for scale in (3, 1, 2)]
     contest = Contest(np.arange(4), forms, [[(0, 1.0), (1, 1.0), (2, 1.0)], [], [], []])
-    return api.Question(contest, np.arange(5.0)[:, None], np.zeros(5, dtype=int), "linf", None), clock
+    numbers, right = np.zeros(5, dtype=int), np.ones(5, dtype=bool)
+    return api.Question(contest, np.arange(5.0)[:, None], numbers, right, "linf", None), clock
 
 
 def test_short_of_time_whole_rows_are_certified_the_likeliest_first(monkeypatch):

@@ -186,7 +186,9 @@ def test_rounding_bounds_cover_what_float64_really_loses():
     k = np.exp(-gamma * np.maximum(squared, 0))
     exact = np.exp(-gamma * ((X[:, None].astype(np.longdouble) - points) ** 2).sum(2)) @ a.astype(np.longdouble)
     reach = float(np.linalg.norm(points, axis=1).max())
-    errors = RBF().evaluation_errors(np.linalg.norm(X, axis=1), Sum(a, reach, points.shape[1]), gamma, squared_norm=1.0)
+    errors = RBF().evaluation_errors(
+        np.linalg.norm(X, axis=1), Sum(a, np.array([reach]), *2 * (points.shape[1],)), gamma, squared_norm=1.0
+    )
     assert (np.abs(k @ a - exact) <= errors.score).all()
     assert errors.score.max() < 1e-10
     assert errors.norm > 0

@@ -95,29 +95,37 @@ class Question:
     contest: Contest
     X: np.ndarray  # (n, d)
     numbers: np.ndarray  # (n,)
+    right: np.ndarray  # (n,), where the model itself predicts the label: no other row is certified, whatever is proved
     norm: str
     box: Box
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, norm: str, box: Box) -> "Question":
         """What is asked of a fitted model; one of ours checks the rows as it does before a prediction."""
+        given = X
         if hasattr(model, "_validate_rows") and not isinstance(model, type):
             X = model._validate_rows(X)
         X = dense(X)
+        if X.dtype == np.float16:
+            raise ValueError("X is float16, in which scalers compute: no certificate is known; give float32 or float64")
         contest = contest_of(model, X.dtype == np.float32)
         numbers = contest.numbers(y)
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, got {X.ndim}")
         if len(numbers) != len(X):
             raise ValueError(f"X has {len(X)} rows, but y has {len(numbers)} labels")
-        return cls(contest, X, numbers, norm, box)
+        right = np.ones(len(X), dtype=bool)
+        if len(X) and hasattr(model, "predict"):
+            right = contest.numbers(model.predict(given)) == numbers
+        return cls(contest, X, numbers, right, norm, box)
 
     def __len__(self) -> int:
         return len(self.X)
 
     def of_rows(self, rows: Any) -> "Question":
         """The same about some of the rows."""
-        return replace(self, X=self.X[rows], numbers=self.numbers[rows], box=box_of(self.box, rows))
+        part = {"X": self.X[rows], "numbers": self.numbers[rows], "right": self.right[rows]}
+        return replace(self, box=box_of(self.box, rows), **part)
 
     def region(self, epsilon: float | np.ndarray) -> Region:
         """Where the model may see the points."""
@@ -164,7 +172,7 @@ def certified(
     asked: Question, epsilon: float | np.ndarray, seconds: float | None, observer: Observer | None = None
 ) -> np.ndarray:
     """`certify` at a radius of all rows or of each."""
-    run = _Run(asked.contest, len(asked), seconds, observer)
+    run = _Run(asked.contest, asked.right, seconds, observer)
     sizes = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(asked),))
     # The cheap bound of everything first, then the next one, so that an empty purse costs the dearest proofs.
     for stage in range(1 + max(len(form.stages) for form in asked.contest.forms)):
@@ -180,14 +188,14 @@ def certified(
 class _Run:
     """Which duels of which rows are still open."""
 
-    def __init__(self, contest: Contest, n_rows: int, seconds: float | None, observer: Observer | None):
+    def __init__(self, contest: Contest, right: np.ndarray, seconds: float | None, observer: Observer | None):
         self.contest, self.observer = contest, observer
         self.until = np.inf if seconds is None else time.perf_counter() + seconds
-        rivals = max(len(duels) for duels in contest.duels)
+        n_rows, rivals = len(right), max(len(duels) for duels in contest.duels)
         self.open = np.ones((n_rows, rivals), dtype=bool)
         self.margins = np.full((n_rows, rivals), np.inf)
         self.tried = np.zeros((n_rows, rivals), dtype=int)  # how many of a duel's stages
-        self.lost = np.zeros(n_rows, dtype=bool)
+        self.lost = ~right
         self._said = 0.0
 
     @property
@@ -321,7 +329,7 @@ def _radii(asked: Question) -> np.ndarray:
         X = np.asarray(mine.X, dtype=np.float64)
         duels = [(mine.contest.forms[number], np.full(len(rows), sign)) for number, sign in mine.contest.duels[label]]
         quick = [form.quick(X, signs) for form, signs in duels]
-        right = np.all([one.margins > 0 for one in quick], axis=0)
+        right = mine.right & np.all([one.margins > 0 for one in quick], axis=0)
 
         def holds(radius: np.ndarray, mine: Question = mine, quick: list[Quick] = quick) -> np.ndarray:
             where = mine.region(radius)

@@ -149,7 +149,7 @@ class CosineSum:
     def float32_allowance(self, lengths: np.ndarray) -> tuple[np.ndarray, float]:
         """What to allow float32 at points of these lengths, and how much more per unit of length.
 
-        √d and √K stand for d and K: an allowance, not a proof (see `Kernel.float32_allowance`).
+        √d and √K stand for d and K: an allowance for independent errors, not a proof.
         """
         steeper = UNIT32 * (np.sqrt(self.expansion.space.dimension) + 4) * self.first
         return steeper * lengths + UNIT32 * (np.sqrt(self.n_terms) + 16) * self.mass, float(steeper)

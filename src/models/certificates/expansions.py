@@ -14,6 +14,7 @@ from models.certificates.api import Form, Prove, Quick
 from models.certificates.cosines import CosineSum
 from models.certificates.radii import second_order_radius
 from models.certificates.region import Region
+from models.distances import row_norms, squared_distances
 from models.rounding import UNIT32, UNIT64, NoCertificate, Sum
 
 _ROUND = 64 * UNIT64
@@ -58,6 +59,7 @@ class Measured(NamedTuple):
     lengths: np.ndarray  # (n,), ‖x‖₂
     rounding: np.ndarray  # (n,), what the model's own arithmetic was seen to lose
     single: bool  # whether that is float32
+    distances: np.ndarray | None  # (n, m), of a float32 sum of kernels: lower bounds of ‖x - s_i‖
 
     @classmethod
     def of(cls, expansion: Any, X: Tensor, signs: np.ndarray, offset: float) -> "Measured":
@@ -68,7 +70,9 @@ class Measured(NamedTuple):
         # counts where it exceeds what float32 is allowed everywhere.
         rounding = 8.0 * np.abs(expansion.scores(X)[:, 0].double().numpy() - exact)
         slopes = gradients[:, 0].norm(dim=1).numpy()
-        return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, X.dtype != torch.float64)
+        single = X.dtype != torch.float64
+        distances = least_distances(expansion, X) if single and hasattr(expansion, "live") else None
+        return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, single, distances)
 
 
 class FeatureCertificates(ExpansionCertificates):
@@ -114,10 +118,18 @@ class KernelCertificates(ExpansionCertificates):
         errors = kernel.evaluation_errors(
             at.lengths, terms, gamma, quantity, float(np.abs(at.offsets).max(initial=0.0))
         )
-        # |f(x) - g(x)| ≤ ‖f - g‖ wherever x is: the radius is one of the sum without projections, too.
-        allowance = self.expansion.projection_error
-        allowance += kernel.float32_allowance(terms, gamma, norm) if at.single else 0.0
-        return kernel.radii(bound, at, norm, gamma, errors.score + np.maximum(at.rounding, allowance), errors)
+
+        def radii(float32_errors: np.ndarray | float) -> np.ndarray:
+            # |f(x) - g(x)| ≤ ‖f - g‖ wherever x is: the radius is one of the sum without projections, too.
+            allowance = np.maximum(at.rounding, self.expansion.projection_error + float32_errors)
+            return kernel.radii(bound, at, norm, gamma, errors.score + allowance, errors)
+
+        radius = radii(0.0)
+        if at.distances is None:
+            return radius
+        # What float32 loses in the larger ball covers the smaller one.
+        nearest = np.maximum(at.distances - radius[:, None], 0.0)
+        return radii(kernel.float32_errors(nearest, at.lengths + radius, terms, gamma))
 
 
 class RadialSum:
@@ -146,8 +158,7 @@ class RadialSum:
         known = np.maximum(np.abs(values) - errors.score, 0.0)
         rest = np.sqrt(np.maximum(largest**2 - known**2 * (1 - _ROUND), 0.0)) * (1 + _ROUND)
         single = self.expansion.space.dtype != torch.float64
-        allowance = kernel.float32_allowance(self.terms, gamma, float(largest)) if single else 0.0
-        allowance += self.expansion.projection_error
+        distances = least_distances(self.expansion, torch.from_numpy(X)) if single else None
 
         def proves(where: Region) -> np.ndarray:
             drop = kernel.drop(where.radius, gamma) * (1 + _ROUND)
@@ -156,7 +167,10 @@ class RadialSum:
             faded = np.where(low > 0, low * (1 - drop), low)
             unknown = rest * np.sqrt(drop * (2 - drop)) * (1 + _ROUND)
             there = kernel.evaluation_errors(lengths + where.radius, self.terms, gamma, 0.0, self.offset).score
-            lost = there + allowance + _ROUND * (np.abs(offsets) + np.abs(values) + unknown)
+            if distances is not None:
+                nearest = np.maximum(distances - where.radius[:, None], 0.0)
+                there = there + kernel.float32_errors(nearest, lengths + where.radius, self.terms, gamma)
+            lost = there + self.expansion.projection_error + _ROUND * (np.abs(offsets) + np.abs(values) + unknown)
             return offsets + faded - unknown - lost > 0
 
         return Quick(values + offsets, proves)
@@ -165,7 +179,16 @@ class RadialSum:
 def terms_of(expansion: Any) -> Sum:
     """What rounding depends on in an exact sum, first column."""
     vectors, weights = expansion.live()
-    return Sum(weights[:, 0].numpy(), float(_lengths(vectors).max(initial=0.0)), expansion.space.dimension)
+    used = int(vectors.ne(0).any(0).sum())
+    return Sum(weights[:, 0].numpy(), _lengths(vectors), expansion.space.dimension, used)
+
+
+def least_distances(expansion: Any, X: Tensor) -> np.ndarray:
+    """Lower bounds of ‖x - s_i‖ from the rows of X to the vectors of an exact sum, shape (n, m)."""
+    rows, vectors = X.double(), expansion.live()[0].double()
+    squared = squared_distances(rows, vectors, row_norms(rows), row_norms(vectors)).numpy()
+    spans = np.square(_lengths(rows)[:, None] + _lengths(vectors))
+    return np.sqrt(np.maximum(squared - 2 * UNIT64 * (rows.shape[1] + 4) * spans, 0.0)) * (1 - _ROUND)
 
 
 def _lengths(rows: Tensor) -> np.ndarray:

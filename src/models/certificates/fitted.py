@@ -65,16 +65,21 @@ def _scaling_of(name: str, transformer: Any) -> tuple[np.ndarray, np.ndarray]:
     check_is_fitted(transformer)
     d = transformer.n_features_in_
     zeros, ones = np.zeros(d), np.ones(d)
+
+    def exact(values: Any) -> np.ndarray:
+        # A scaler that was fitted to float32 rows may hold float32 numbers; its quotients are not rounded to them.
+        return np.asarray(values, dtype=np.float64)
+
     if isinstance(transformer, StandardScaler):
-        scale = 1 / transformer.scale_ if transformer.with_std else ones
-        return scale, -transformer.mean_ * scale if transformer.with_mean else zeros
+        scale = 1 / exact(transformer.scale_) if transformer.with_std else ones
+        return scale, -exact(transformer.mean_) * scale if transformer.with_mean else zeros
     if isinstance(transformer, MinMaxScaler) and not transformer.clip:
-        return np.asarray(transformer.scale_), np.asarray(transformer.min_)
+        return exact(transformer.scale_), exact(transformer.min_)
     if isinstance(transformer, MaxAbsScaler) and not getattr(transformer, "clip", False):
-        return 1 / transformer.scale_, zeros
+        return 1 / exact(transformer.scale_), zeros
     if isinstance(transformer, RobustScaler):
-        scale = 1 / transformer.scale_ if transformer.with_scaling else ones
-        return scale, -transformer.center_ * scale if transformer.with_centering else zeros
+        scale = 1 / exact(transformer.scale_) if transformer.with_scaling else ones
+        return scale, -exact(transformer.center_) * scale if transformer.with_centering else zeros
     raise NoCertificate(
         f"no certificate is known behind the step {name!r} ({type(transformer).__name__}): steps must scale every "
         "feature by itself (StandardScaler, MinMaxScaler without clip, MaxAbsScaler, RobustScaler)"
@@ -83,7 +88,7 @@ def _scaling_of(name: str, transformer: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _linear(model: Any, single: bool) -> Contest:
     check_is_fitted(model)
-    weights = dense(model.coef_)
+    weights = np.atleast_2d(dense(model.coef_))  # a RidgeClassifier of two classes has one row
     # Rows and weights that are both float32 are multiplied in float32.
     unit = UNIT32 if single and weights.dtype == np.float32 else UNIT64
     weights = weights.astype(np.float64)

@@ -27,6 +27,7 @@ class Local(NamedTuple):
     slopes: np.ndarray  # (n,), length of the gradient with respect to the scaled features
     value_errors: np.ndarray  # (n,)
     slope_errors: np.ndarray  # (n,)
+    distances: np.ndarray | None  # (n, m), lower bounds of ‖x - z_i‖, where float32 errors depend on them
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,23 @@ class GaussianSum:
     weights: np.ndarray  # (m,), float64
     gamma: float
     intercept: float = 0.0
-    # How far the model's own scores may be from f at any point, beyond float64's rounding: 0 for a float64 model,
-    # `Kernel.float32_allowance` for a float32 one, and what a budget of support vectors has changed.
+    # How far the model's own scores may be from f at any point, beyond rounding: what a budget of support vectors has
+    # changed, or intercepts that cancel.
     allowance: float = 0.0
     scaling: Scaling | None = None
+    single: bool = False  # whether the model scores in float32
 
     @classmethod
     def of(cls, expansion: Any, offset: float, squared_norm: float) -> "GaussianSum":
         """An exact expansion of one column, plus a number."""
         vectors, coefficients = expansion.live()
         gamma, single = expansion.space.gammas[0], expansion.space.dtype != torch.float64
-        form = cls(vectors.double().numpy(), coefficients[:, 0].numpy(), gamma, offset)
-        allowance = RBF().float32_allowance(form._terms, gamma, float(np.sqrt(squared_norm))) if single else 0.0
-        return replace(form, allowance=allowance + expansion.projection_error)
+        form = cls(vectors.double().numpy(), coefficients[:, 0].numpy(), gamma, offset, single=single)
+        return replace(form, allowance=expansion.projection_error)
 
     def in_float32(self) -> "GaussianSum":
         """The same function, scored in float32."""
-        allowance = RBF().float32_allowance(self._terms, self.gamma, float(np.sqrt(self.squared_norm)))
-        return replace(self, allowance=allowance + 2 * UNIT32 * abs(self.intercept))
+        return replace(self, single=True, allowance=self.allowance + 2 * UNIT32 * abs(self.intercept))
 
     def minus(self, other: Any) -> "GaussianSum | None":
         """The difference as a form of its own; None if it is not one."""
@@ -65,7 +65,8 @@ class GaussianSum:
         # Two intercepts that cancel leave the rounding of the larger.
         cancelled = 8 * UNIT64 * (abs(self.intercept) + abs(other.intercept))
         allowance = self.allowance + other.allowance + cancelled
-        return GaussianSum(centers, weights, self.gamma, self.intercept - other.intercept, allowance, self.scaling)
+        intercept, single = self.intercept - other.intercept, self.single or other.single
+        return GaussianSum(centers, weights, self.gamma, intercept, allowance, self.scaling, single)
 
     def behind(self, scaling: Scaling) -> "GaussianSum":
         """The same machine, fed with scaled features."""
@@ -103,8 +104,8 @@ class GaussianSum:
 
     @cached_property
     def _terms(self) -> Sum:
-        reach = float(np.sqrt(self.squared_lengths.max(initial=0.0)))
-        return Sum(self.weights, reach, self.centers.shape[1])
+        used = int((self.centers != 0).any(0).sum())
+        return Sum(self.weights, np.sqrt(self.squared_lengths), self.centers.shape[1], used)
 
     @cached_property
     def squared_norm(self) -> float:
@@ -119,12 +120,16 @@ class GaussianSum:
 
     def kernel(self, X: np.ndarray) -> np.ndarray:
         """exp(-gamma ‖x - z_i‖²), shape (n, m)."""
+        squared = self.squared_distances(X)
+        squared *= -self.gamma
+        return np.exp(squared, out=squared)
+
+    def squared_distances(self, X: np.ndarray) -> np.ndarray:
+        """‖x - z_i‖², shape (n, m)."""
         squared = X @ (-2.0 * self.centers.T)
         squared += self.squared_lengths
         squared += np.einsum("ij,ij->i", X, X)[:, None]
-        np.maximum(squared, 0.0, out=squared)
-        squared *= -self.gamma
-        return np.exp(squared, out=squared)
+        return np.maximum(squared, 0.0, out=squared)
 
     def at(self, X: np.ndarray, signs: np.ndarray) -> Local:
         """Value and gradient of the kernel part at every row."""
@@ -141,7 +146,8 @@ class GaussianSum:
             off = 2 * np.sqrt(self.squared_norm) * self.scaling.error(X)
             value_errors = value_errors + off * np.sqrt(2 * self.gamma)
             slope_errors = slope_errors + 4 * off * self.gamma
-        return Local(values, gradients, slopes, value_errors, slope_errors)
+        distances = self._least_distances(X) if self.single else None
+        return Local(values, gradients, slopes, value_errors, slope_errors, distances)
 
     def scaled(self, X: np.ndarray) -> np.ndarray:
         """The features the kernel sees."""
@@ -158,16 +164,33 @@ class GaussianSum:
         corners = np.linalg.norm(np.maximum(-where.lower, where.upper) * self.scaling.scale, axis=1)
         return np.minimum(self._stretch * where.radius, corners) * (1 + where.X.shape[1] * UNIT64)
 
-    def demands(self, where: Region) -> np.ndarray:
-        """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,)."""
-        reach = np.linalg.norm(self.scaled(where.X), axis=1) + self.distances(where)
+    def _least_distances(self, X: np.ndarray) -> np.ndarray:
+        """Lower bounds of ‖x - z_i‖, shape (n, m), for the features the kernel sees."""
+        rows = self.scaled(X)
+        spans = np.square(np.linalg.norm(rows, axis=1) + self._terms.reach)
+        lost = 2 * UNIT64 * (rows.shape[1] + 4) * spans[:, None]
+        found = np.sqrt(np.maximum(self.squared_distances(rows) - lost, 0.0)) * (1 - _ROUND)
+        return found if self.scaling is None else found - self.scaling.error(X)[:, None]
+
+    def demands(self, where: Region, distances: np.ndarray | None = None) -> np.ndarray:
+        """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,).
+
+        `distances` are those of the rows from the centres, where they are known.
+        """
+        moves = self.distances(where)
+        reach = np.linalg.norm(self.scaled(where.X), axis=1) + moves
         errors = RBF().evaluation_errors(reach, self._terms, self.gamma, 0.0, self.intercept)
         # Where all exponentials underflow the computed score is exactly b, whatever the sign of the true sum.
         demands = errors.score + self.allowance + np.abs(self.weights).sum() * np.finfo(np.float64).tiny
         if self.scaling is not None:
             # Features that scaling rounded move a score by no more than ‖h‖·sqrt(2·gamma), its Lipschitz constant.
             steepest = np.sqrt(2 * self.gamma * self.squared_norm) * (1 + _ROUND)
-            demands = demands + 2 * steepest * self.scaling.drift(where)
+            drift = self.scaling.drift(where)
+            demands, moves = demands + 2 * steepest * drift, moves + drift
+        if self.single:
+            distances = self._least_distances(where.X) if distances is None else distances
+            nearest = np.maximum(distances - moves[:, None], 0.0)
+            demands = demands + RBF().float32_errors(nearest, reach, self._terms, self.gamma)
         return demands
 
     # -- first order ---------------------------------------------------------------------------------------------------
@@ -181,7 +204,7 @@ class GaussianSum:
         where the linear term is bounded over cell and ball. The range of u is cut into pieces, each term at its worse
         end of a piece, since a positive intercept grows while the others fall.
         """
-        offsets = signs * self.intercept - self.demands(where)
+        offsets = signs * self.intercept - self.demands(where, local.distances)
         largest = self.gamma * self.distances(where) ** 2 * (1 + _ROUND)
         slopes = np.maximum(local.slopes - local.slope_errors, 0.0)
         value = np.maximum(np.abs(local.values) - local.value_errors, 0.0)
