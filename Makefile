@@ -89,10 +89,11 @@ test-browser: $(STAMP) ## UI and report in headless Chromium
 fuzz: $(STAMP) ## random command lines and files for MINUTES=5; every case prints its seed
 	@$(BIN)/python scripts/fuzz.py $(or $(MINUTES),5) $(SEED)
 
-lint: $(STAMP) ## ruff and mypy
+lint: $(STAMP) ## ruff, mypy, and what may import what
 	@$(BIN)/ruff check src tests benchmarks scripts
 	@$(BIN)/ruff format --check src tests benchmarks scripts
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## let ruff put right what it can
 	@$(BIN)/ruff check --fix src tests benchmarks scripts

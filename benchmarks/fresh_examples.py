@@ -13,7 +13,7 @@ from timing import report
 
 from models import RBF, AdvSVM
 from models.grid import margins_and_slopes
-from models.threat_ball import Ball
+from models.threat import Threat
 from pipeline.data import load_dataset
 
 RADIUS, HELD_OUT = 8 / 255, 1000
@@ -35,7 +35,7 @@ def main(dataset: str = "cifar10_automobile_truck", *settings: str) -> None:
         started = time.process_time()
         model.fit(data.X_train[kept].astype(np.float32), data.y_train[kept])
         seconds = time.process_time() - started
-        survived = Ball("linf", RADIUS, BOX).survivors(X, margins_and_slopes(model, y))
+        survived = Threat("linf", RADIUS, BOX).survivors(X, margins_and_slopes(model, y))
         report(
             "fresh_examples",
             dataset=dataset,

@@ -2,5 +2,5 @@
 
 import lazy_loader
 
-# On demand: whoever only asks what a threat is should not wait for torch and scikit-learn.
+# On required_margin: whoever only asks what a threat is should not wait for torch and scikit-learn.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

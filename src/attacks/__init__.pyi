@@ -9,7 +9,7 @@ from .problem import Problem, RunResult
 from .result import AttackResult, accuracy_at
 from .suite import Suite, SuiteResult
 from .targets import as_target
-from .threat import Constraints, Threat
+from .threats import Constraints, Threat
 from .transfer import Transfer
 from .validation import Unattackable
 from .zoo import ZOO

@@ -11,11 +11,11 @@ import torch
 from attacks.base import FixedEpsilonAttack
 from attacks.geometry import row_distances, row_dots
 from attacks.min_norm import MinNorm
-from attacks.multiclass import ManyClasses
-from attacks.pgd import BallAndBox, Lowest, random_starts
+from attacks.pgd import Feasible, Lowest, random_starts
 from attacks.problem import Problem, Records, Request, RunResult
 from attacks.result import AttackResult
-from attacks.validation import check_count
+from attacks.targets import ManyClasses
+from models.limits import whole
 
 # Of APGD: share of a point's own step against its momentum, and the share of steps that must have helped.
 MOMENTUM, HELPFUL = 0.75, 0.75
@@ -49,8 +49,8 @@ class APGD(FixedEpsilonAttack):
         Runs; those after the first begin at random points of the ball, for rows still standing.
     """
 
-    steps: Annotated[int, check_count] = 50
-    restarts: Annotated[int, check_count] = 2
+    steps: Annotated[int, whole(1)] = 50
+    restarts: Annotated[int, whole(1)] = 2
 
     name: ClassVar[str] = "apgd"
 
@@ -67,7 +67,7 @@ class APGD(FixedEpsilonAttack):
         problem, index = lowest.problem, lowest.standing
         if len(index) == 0:
             return
-        ball = BallAndBox(problem, self.norm, index)
+        ball = Feasible(problem, self.norm, index)
         points = problem.X[index] if starts is None else ball.project(starts[index])
         at_clean = starts is None
         before = points
@@ -126,7 +126,7 @@ class APGD(FixedEpsilonAttack):
             before, points = points, moved
 
     def _step(
-        self, ball: BallAndBox, points: np.ndarray, goals: np.ndarray, gradients: np.ndarray, shares: np.ndarray
+        self, ball: Feasible, points: np.ndarray, goals: np.ndarray, gradients: np.ndarray, shares: np.ndarray
     ) -> np.ndarray:
         """So large a share of the ball's diameter along the signs, or in L2 of the way to the goal."""
         shares = shares.astype(points.dtype)[:, None]
@@ -158,7 +158,7 @@ class Square(FixedEpsilonAttack):
         Per example.
     """
 
-    queries: Annotated[int, check_count] = 500
+    queries: Annotated[int, whole(1)] = 500
 
     name: ClassVar[str] = "square"
     needs_gradients: ClassVar[bool] = False
@@ -200,7 +200,7 @@ class Square(FixedEpsilonAttack):
             # Half of the length is taken from where it was: nothing is left to spend once the ball is reached.
             share = np.maximum(left, 0.5 * problem.radius) / np.sqrt(len(features))
             delta[:, features] = share[:, None] * signs
-        return BallAndBox(problem, self.norm, index).project((X + delta).astype(X.dtype))
+        return Feasible(problem, self.norm, index).project((X + delta).astype(X.dtype))
 
 
 COUNTS = ("queries", "gradient_evaluations")

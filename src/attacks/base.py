@@ -3,32 +3,27 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
-from attacks.boundary import Anchors
+from attacks.anchors import Anchors
 from attacks.geometry import Limit, distortions, linf_limits, project_l2, row_distances, rows_of
-from attacks.multiclass import ManyClasses
 from attacks.problem import AttackState, Observer, Problem, Progress, Records, Request, RunResult, misclassified, shared
 from attacks.result import AttackResult, capped, joined
-from attacks.targets import as_target, has_gradients
-from attacks.threat import Constraints, Threat, check_constraints
+from attacks.targets import ManyClasses, as_target, has_gradients
 from attacks.validation import (
     Unattackable,
-    check_box,
-    check_count,
     check_epsilon,
     check_labels,
-    check_norm,
     check_points,
     check_scores,
-    check_settings,
-    check_whole,
     labels_to_leave,
 )
+from models.limits import SEED, at_least, check_limits, whole
+from models.threat import NORM, Constraints, Threat, check_box, check_constraints
 
 
 class Attacker(ABC):
@@ -85,8 +80,8 @@ class Attack(Attacker):
 
     Parameters
     ----------
-    box : (float, float), or a pair of arrays (d,)
-        Smallest and largest value of the features.
+    box : (float, float), a pair of arrays (d,), or None
+        Smallest and largest value of the features; None is everywhere.
     constraints : Constraints, optional
         What else the attacker cannot do.
     chunk_size : int
@@ -96,11 +91,11 @@ class Attack(Attacker):
     random_state : int
     """
 
-    box: tuple[Any, Any] = (0.0, 1.0)
+    box: Any = (0.0, 1.0)
     constraints: Constraints | None = None
-    chunk_size: Annotated[int, check_count] = 512
+    chunk_size: Annotated[int, whole(1)] = 512
     dtype: str = "float32"
-    random_state: Annotated[int, check_whole] = 0
+    random_state: Annotated[int, SEED] = 0
 
     name: ClassVar[str] = "attack"
     needs_gradients: ClassVar[bool] = True
@@ -113,9 +108,18 @@ class Attack(Attacker):
         """Whether it first asks for the gradients at the clean points."""
         return False
 
+    @classmethod
+    def of(cls, threat: Threat, **settings: Any) -> Self:
+        """The attack in this threat: its box and constraints, and its norm and radius where the attack has them."""
+        told = {"norm": threat.norm, "epsilon": threat.epsilon, "box": threat.box, "constraints": threat.constraints}
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in told.items() if name in known} | settings)
+
     def __post_init__(self) -> None:
+        if self.box is None:
+            object.__setattr__(self, "box", (-math.inf, math.inf))
         check_box(self.box)
-        check_settings(self)
+        check_limits(self)
         check_constraints(self.constraints)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
@@ -256,7 +260,6 @@ class Attack(Attacker):
                 signs=state.signs[rows],
                 margins=(state.signs * state.scores)[rows],
                 gradients=None if state.gradients is None else state.gradients[rows],
-                trusted=np.isfinite(state.gradient_tolerance),
                 rows=rows,
                 box=(rows_of(state.limits[0], rows), rows_of(state.limits[1], rows)),
                 epsilon=epsilon,
@@ -309,13 +312,13 @@ class FixedEpsilonAttack(Attack):
     norm : {"linf", "l2"}
     """
 
-    epsilon: Annotated[float, check_epsilon] = 8 / 255
-    norm: Annotated[str, check_norm] = "linf"
+    epsilon: Annotated[float, at_least(0)] = 8 / 255
+    norm: Annotated[str, NORM] = "linf"
 
     bounded: ClassVar[bool] = True
 
     def threat(self, l2_cap: float = math.inf) -> Threat:
-        return Threat(self.norm, self.epsilon, self.box)
+        return Threat(self.norm, self.epsilon, self.box, constraints=self.constraints)
 
     def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
         radii = [float(self.epsilon)] if epsilons is None else epsilons
@@ -372,7 +375,7 @@ class MinimumNormAttack(Attack):
     _uses_anchors: ClassVar[bool] = True
 
     def threat(self, l2_cap: float = math.inf) -> Threat:
-        return Threat("l2", l2_cap, self.box)
+        return Threat("l2", l2_cap, self.box, constraints=self.constraints)
 
     def _evaluate(self, state: AttackState, epsilons: list[float] | None) -> list[AttackResult]:
         open_rows = np.flatnonzero(~state.already)

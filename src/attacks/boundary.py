@@ -1,75 +1,16 @@
 """Finding the decision boundary near a clean point: the part minimum-norm attacks share."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attacks.geometry import nearest_below_plane, row_distances, row_dots, row_norms
-
-if TYPE_CHECKING:
-    from attacks.problem import Problem
+from attacks.problem import Problem
 
 Oracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-MOST = 4096
 # Random points asked about for a row that no known point of the other class leads to.
 TRIES = 64
-
-
-class Anchors:
-    """Known points the model puts on either side.
-
-    An RBF score vanishes far from the data, so an unbounded attack can wander off to where the score is tiny and its
-    sign never changes. A segment that ends in the other class has to cross the boundary. Of many points evenly spaced
-    subsets of 4096 per side are kept.
-    """
-
-    def __init__(self, points: np.ndarray, scores: np.ndarray) -> None:
-        self._sides: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for sign in (-1, 1):
-            side = np.flatnonzero((scores > 0) == (sign > 0))
-            if len(side) > MOST:
-                side = side[np.linspace(0, len(side) - 1, MOST).astype(int)]
-            self._sides[sign] = (points[side], np.abs(scores[side]))
-
-    def exist(self, sign: int) -> bool:
-        """Whether a point predicted as the opposite of `sign` is known."""
-        return len(self._sides[-sign][0]) > 0
-
-    def distances(self, X: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """L2 distance from every row to the nearest point of the other class; a twentieth of √d when none is known."""
-        distances = np.full(len(X), 0.05 * np.sqrt(X.shape[1]))
-        for sign in (-1, 1):
-            rows = np.flatnonzero(signs == sign)
-            if len(rows) and self.exist(sign):
-                distances[rows] = row_norms(self.nearest(X[rows], sign, 1)[:, 0] - X[rows])
-        return distances
-
-    def nearest(self, X: np.ndarray, sign: int, k: int, depth: float = 0.0) -> np.ndarray:
-        """The nearest points on the other side of rows labelled `sign`, nearest first: (n, k', d) with k' <= k.
-
-        Points at least `depth` deep in the other class are used when there are any.
-        """
-        points, depths = self._sides[-sign]
-        if (depths >= depth).any():
-            points = points[depths >= depth]
-        k = min(k, len(points))
-        squares = np.einsum("ij,ij->i", points, points) - 2.0 * (X @ points.T)
-        order = np.argpartition(squares, k - 1, axis=1)[:, :k]
-        by_distance = np.argsort(np.take_along_axis(squares, order, axis=1), axis=1, kind="stable")
-        return points[np.take_along_axis(order, by_distance, axis=1)]
-
-
-def guesses(X: np.ndarray, box: tuple[Any, Any], seed: int, count: int = 64) -> np.ndarray:
-    """Points to try when no point of the other class is known: extremes, negatives of the images, noise."""
-    lowest, highest = (np.clip(np.asarray(edge, dtype=float), X.min() - 1.0, X.max() + 1.0) for edge in box)
-    d = X.shape[1]
-    rng: Any = np.random.default_rng([seed, 7])
-    flat = np.linspace(lowest + np.zeros(d), highest + np.zeros(d), 5)
-    negatives = lowest + highest - X[:count]
-    noise = rng.uniform(lowest, highest, size=(count, d))
-    return np.clip(np.concatenate([flat, negatives, noise]), *box).astype(X.dtype)
 
 
 # Full steps overshoot where the boundary curves, short ones do not arrive. Together with the attack's longest step (a
@@ -87,7 +28,7 @@ class Nearest:
     A point counts when its margin is at most ``-depth``: the attack's confidence plus a tolerance for rounding.
     """
 
-    def __init__(self, problem: "Problem", confidence: float = 0.0, norm: str = "l2") -> None:
+    def __init__(self, problem: Problem, confidence: float = 0.0, norm: str = "l2") -> None:
         self.problem, self.norm = problem, norm
         self.depth = confidence + problem.tolerance
         self.points = problem.X.copy()
@@ -109,7 +50,7 @@ class Nearest:
 
 
 def bisect(
-    problem: "Problem", nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int, first: float = 0.5
+    problem: Problem, nearest: Nearest, ends: np.ndarray, index: np.ndarray, queries: int, first: float = 0.5
 ) -> np.ndarray:
     """Find where the segments from x to adversarial `ends` cross the boundary; costs `queries` per row.
 
@@ -130,7 +71,7 @@ def bisect(
 
 
 def approach_from_anchors(
-    problem: "Problem", nearest: Nearest, index: np.ndarray, count: int, queries: int, first: int = 0
+    problem: Problem, nearest: Nearest, index: np.ndarray, count: int, queries: int, first: int = 0
 ) -> int:
     """Bisect from each row of `index` to its nearest points of the other class; how many rows had any.
 
@@ -154,7 +95,7 @@ def approach_from_anchors(
     return reached
 
 
-def approach_at_random(problem: "Problem", nearest: Nearest, index: np.ndarray, queries: int, seed: int) -> np.ndarray:
+def approach_at_random(problem: Problem, nearest: Nearest, index: np.ndarray, queries: int, seed: int) -> np.ndarray:
     """Bisect to those rows of `index` without an adversarial point from random points of their limits; which had luck.
 
     A point of the other class is of no use where the attacker may change a few of its features only. Every second try
@@ -181,7 +122,7 @@ def approach_at_random(problem: "Problem", nearest: Nearest, index: np.ndarray, 
 
 
 def crosses_within(
-    problem: "Problem", nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
+    problem: Problem, nearest: Nearest, index: np.ndarray, reach: np.ndarray, number: int = 0
 ) -> np.ndarray:
     """Which rows' way to the point `number` of the other class has crossed the boundary by `reach` (k,); one query."""
     crossed = np.zeros(len(index), dtype=bool)
@@ -197,7 +138,7 @@ def crosses_within(
 
 
 def walk(
-    problem: "Problem",
+    problem: Problem,
     nearest: Nearest,
     starts: np.ndarray,
     index: np.ndarray,

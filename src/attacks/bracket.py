@@ -9,13 +9,11 @@ import numpy as np
 from attacks.auto import Auto
 from attacks.base import Attack
 from attacks.geometry import distortions
-from attacks.multiclass import ManyClasses
 from attacks.pgd import PGD
-from attacks.targets import as_target, has_gradients
-from attacks.threat import Constraints, Threat
+from attacks.targets import ManyClasses, as_target, has_gradients
 from attacks.validation import as_dense
-
-Box = tuple[Any, Any] | None
+from models.certificates.certify import certify
+from models.threat import Box, Constraints, Threat, box_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +59,7 @@ def bracket(
     model: Any,
     X: np.ndarray,
     y: np.ndarray,
-    epsilon: float,
+    epsilon: float | Threat,
     norm: str = "linf",
     box: Box = (0.0, 1.0),
     seconds: float | None = None,
@@ -78,11 +76,11 @@ def bracket(
         cannot be certified stays undecided.
     X : array of shape (n, d), inside the box
     y : array of shape (n,)
-    epsilon : float
-        Radius in `norm`, in units of X.
+    epsilon : float or Threat
+        Radius in `norm`, in units of X; or the whole threat, which then says norm, box and constraints, too.
     norm : {"linf", "l2"}
     box : (low, high) or None
-        Numbers or arrays of shape (d,).
+        Numbers or arrays of shape (d,); None is everywhere.
     seconds : float, optional
         For everything together; an attack once begun is finished.
     attack : Attack, optional
@@ -94,73 +92,55 @@ def bracket(
     observer : callable, optional
         ``observer("certify" or "attack", done, total, ...)``.
     """
-    from models import certify
-
     until = None if seconds is None else time.perf_counter() + seconds
+    threat = epsilon if isinstance(epsilon, Threat) else Threat(norm, epsilon, box, constraints=constraints)
     X, y = as_dense(X), np.asarray(y).ravel()
     if attack is None:
-        attack = _usual(model, X, epsilon, norm, box, constraints)
-    limits = None if constraints is None else constraints.region(X, box)
+        attack = _usual(model, X, threat)
+    reachable = threat.limits(X)
     broken = np.asarray(model.predict(X) != y)
     certified = np.zeros(len(X), dtype=bool)
     examples = X.copy()
 
-    def reachable(rows: np.ndarray) -> Box:
-        return box if limits is None else (limits[0][rows], limits[1][rows])
-
     def prove(rows: np.ndarray, left: float | None) -> None:
         if len(rows):
-            certified[rows] = certify(model, X[rows], y[rows], epsilon, norm, reachable(rows), left, observer)
+            inside = box_of(reachable, rows)
+            certified[rows] = certify(model, X[rows], y[rows], threat.epsilon, threat.norm, inside, left, observer)
 
     prove(np.flatnonzero(~broken), 0.0)
     open_rows = np.flatnonzero(~broken & ~certified)
-    if len(open_rows) and epsilon > 0 and attack is not None:
+    if len(open_rows) and threat.epsilon > 0 and attack is not None:
         found = attack(model, X[open_rows], y[open_rows], observer=observer)
         points = np.asarray(found.examples, dtype=X.dtype)
-        hit = _allowed(points, X[open_rows], epsilon, norm, reachable(open_rows))
+        hit = _allowed(points, X[open_rows], threat, box_of(reachable, open_rows))
         hit &= model.predict(points) != y[open_rows]
-        if constraints is not None:
-            hit &= constraints.kept(points)
         broken[open_rows] = hit
         examples[open_rows[hit]] = points[hit]
     left = None if until is None else max(until - time.perf_counter(), 0.0)
     prove(np.flatnonzero(~broken & ~certified), left)
-    return Bracket(Threat(norm, epsilon, _around(X, epsilon, box)), certified, broken, examples)
+    return Bracket(threat, certified, broken, examples)
 
 
-def _usual(
-    model: Any, X: np.ndarray, epsilon: float, norm: str, box: Box, constraints: Constraints | None
-) -> Attack | None:
+def _usual(model: Any, X: np.ndarray, threat: Threat) -> Attack | None:
     """40 steps of PGD with a restart, of many classes Auto; None where no attack by gradients applies."""
     try:
         target = as_target(model)
     except ValueError:
         return None
-    if not has_gradients(target) or epsilon == 0:
+    if not has_gradients(target) or threat.epsilon == 0:
         return None
-    common: dict[str, Any] = {
-        "epsilon": epsilon,
-        "norm": norm,
-        "box": _around(X, epsilon, box),
-        "constraints": constraints,
-        "dtype": "float64" if X.dtype == np.float64 else "float32",
-    }
+    dtype = "float64" if X.dtype == np.float64 else "float32"
     if isinstance(target, ManyClasses):
-        return Auto(**common)
-    return PGD(**common, steps=40, step_size=epsilon / 8, restarts=2)
+        return Auto.of(threat, dtype=dtype)
+    return PGD.of(threat, steps=40, step_size=threat.epsilon / 8, restarts=2, dtype=dtype)
 
 
-def _allowed(points: np.ndarray, X: np.ndarray, epsilon: float, norm: str, box: Box) -> np.ndarray:
+def _allowed(points: np.ndarray, X: np.ndarray, threat: Threat, box: Box) -> np.ndarray:
     """Which points lie in the threat, (n,)."""
     l2, linf = distortions(points, X)
-    inside = (l2 if norm == "l2" else linf) <= epsilon * (1 + 1e-12)
+    inside = (l2 if threat.norm == "l2" else linf) <= threat.epsilon * (1 + 1e-12)
     if box is not None:
         inside &= ((points >= np.asarray(box[0])) & (points <= np.asarray(box[1]))).all(1)
-    return inside
-
-
-def _around(X: np.ndarray, epsilon: float, box: Box) -> tuple[Any, Any]:
-    """The box, or a cube that holds everything in reach."""
-    if box is not None:
-        return box
-    return float(X.min(initial=0.0)) - epsilon, float(X.max(initial=0.0)) + epsilon
+    if threat.constraints is not None:
+        inside &= threat.constraints.kept(points)
+    return np.asarray(inside)

@@ -9,7 +9,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_at_random, approach_from_anchors, walk
 from attacks.geometry import row_dots, row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count, check_epsilon, check_positive, check_whole
+from models.limits import POSITIVE, at_least, whole
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class CarliniWagner(MinimumNormAttack):
     ``history``: ``restarted`` and ``confidence_missed`` count rows, ``mean_rounds`` is over attacked rows.
     """
 
-    binary_search_steps: Annotated[int, check_count] = 9
-    steps: Annotated[int, check_count] = 100
-    learning_rate: Annotated[float, check_positive] = 0.01
-    confidence: Annotated[float, check_epsilon] = 0.0
-    initial_const: Annotated[float | None, check_positive] = None
+    binary_search_steps: Annotated[int, whole(1)] = 9
+    steps: Annotated[int, whole(1)] = 100
+    learning_rate: Annotated[float, POSITIVE] = 0.01
+    confidence: Annotated[float, at_least(0)] = 0.0
+    initial_const: Annotated[float | None, POSITIVE] = None
     abort_early: bool = True
     warm_start: bool = True
-    warm_steps: Annotated[int, check_count] = 30
-    restarts: Annotated[int, check_whole] = 3
+    warm_steps: Annotated[int, whole(1)] = 30
+    restarts: Annotated[int, whole(0)] = 3
 
     name: ClassVar[str] = "cw"
     norm: ClassVar[str] = "l2"

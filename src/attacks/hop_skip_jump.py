@@ -9,7 +9,7 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import TRIES, Nearest, approach_at_random, approach_from_anchors, bisect
 from attacks.geometry import row_norms
 from attacks.problem import Problem, RunResult
-from attacks.validation import check_count
+from models.limits import whole
 
 # Labels asked to find the boundary on a segment, and to find a step that stays on the far side of it.
 BISECTIONS, HALVINGS = 12, 8
@@ -32,8 +32,8 @@ class HopSkipJump(MinimumNormAttack):
         Neighbours in the first round; their number grows with the root of the round.
     """
 
-    max_queries: Annotated[int, check_count] = 5_000
-    votes: Annotated[int, check_count] = 100
+    max_queries: Annotated[int, whole(1)] = 5_000
+    votes: Annotated[int, whole(1)] = 100
 
     name: ClassVar[str] = "hop_skip_jump"
     norm: ClassVar[str] = "l2"

@@ -10,8 +10,8 @@ from attacks.base import MinimumNormAttack
 from attacks.boundary import Nearest, approach_at_random, approach_from_anchors, crosses_within, walk
 from attacks.geometry import row_distances, row_norms
 from attacks.problem import Problem, Records, RunResult
-from attacks.threat import Threat
-from attacks.validation import check_count, check_norm, check_whole
+from models.limits import whole
+from models.threat import NORM, Threat
 
 # Gradients a first walk may take. Most rows leave after a dozen; those that need more are better served from elsewhere.
 FIRST_WALK = 40
@@ -48,14 +48,18 @@ class MinNorm(MinimumNormAttack):
     ``history``: ``gained_by_starts`` is the share of rows for which a later walk found a nearer point than the first.
     """
 
-    norm: Annotated[str, check_norm] = "l2"
-    gradients: Annotated[int, check_count] = 100
-    starts: Annotated[int, check_whole] = 5
+    norm: Annotated[str, NORM] = "l2"
+    gradients: Annotated[int, whole(1)] = 100
+    starts: Annotated[int, whole(0)] = 5
 
     name: ClassVar[str] = "min_norm"
 
     def threat(self, l2_cap: float = math.inf) -> Threat:
-        return super().threat(l2_cap) if math.isfinite(l2_cap) else Threat(self.norm, l2_cap, self.box)
+        return (
+            super().threat(l2_cap)
+            if math.isfinite(l2_cap)
+            else Threat(self.norm, l2_cap, self.box, constraints=self.constraints)
+        )
 
     def run(self, problem: Problem) -> RunResult:
         nearest = Nearest(problem, norm=self.norm)

@@ -9,8 +9,8 @@ import torch
 
 from attacks.base import FixedEpsilonAttack
 from attacks.geometry import linf_limits, lowest_in_ball, row_norms, rows_of
-from attacks.problem import Probing, Problem, RunResult
-from attacks.validation import check_count, check_positive
+from attacks.problem import Problem, RunResult
+from models.limits import POSITIVE, whole
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class PGD(FixedEpsilonAttack):
     """Projected gradient descent on the margin y·f(x) (Madry et al. 2018; the paper's settings are the defaults).
 
     The margin itself is the loss: a hinge has no gradient once the margin exceeds 1 and would mask the attack.
-    A row leaves as soon as it is misclassified, or when a step brings it back to where it was, and the point of
-    smallest margin is kept: the first K steps of a longer run are the K-step run, and more never help the defender.
+    A row leaves as soon as it is misclassified, and the point of smallest margin is kept: the first K steps of a longer
+    run are the K-step run, and more never help the defender.
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ class PGD(FixedEpsilonAttack):
     that returned exactly 0: the sign of a masked or vanished gradient).
     """
 
-    steps: Annotated[int, check_count] = 10
-    step_size: Annotated[float | None, check_positive] = None
+    steps: Annotated[int, whole(1)] = 10
+    step_size: Annotated[float | None, POSITIVE] = None
     random_start: bool = False
-    restarts: Annotated[int, check_count] = 1
+    restarts: Annotated[int, whole(1)] = 1
 
     name: ClassVar[str] = "pgd"
 
@@ -114,7 +114,6 @@ class Lowest:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.points, self.margins = problem.X.copy(), problem.margins.copy()
-        self._lent = False  # whether the points are an array that the search goes on with: not to be written to
 
     @property
     def standing(self) -> np.ndarray:
@@ -125,12 +124,7 @@ class Lowest:
         """Keep those of `points` whose margin is smaller than the best; which ones were kept, (k,) bool."""
         better = margins < self.margins[index]
         self.margins[index[better]] = margins[better]
-        if better.all() and len(index) == len(self.points):
-            self.points, self._lent = points, True
-        elif better.any():
-            if self._lent:
-                self.points, self._lent = self.points.copy(), False
-            self.points[index[better]] = points[better]
+        self.points[index[better]] = points[better]
         return better
 
 
@@ -149,17 +143,15 @@ class Descent:
         """Descend from `starts`, or from the clean points, for every row still standing."""
         problem = self.problem
         index = np.flatnonzero(self.broken_at > self.steps)
-        ball = BallAndBox(problem, self.norm, index)
+        if len(index) == 0:
+            return
+        ball = Feasible(problem, self.norm, index)
         points = problem.X[index] if starts is None else ball.project(starts[index])
-        # Signed steps soon end in corners, of which few features still turn.
-        asked = Probing(problem, remember=self.norm == "linf")
         for step in range(self.steps + 1):
-            if len(index) == 0:
-                break
             if step == 0 and starts is None:
                 margins, gradients = problem.clean_margins_and_gradients(index)
             elif step < self.steps:
-                margins, gradients = asked.margins_and_gradients(points, index)
+                margins, gradients = problem.margins_and_gradients(points, index)
             else:
                 margins = problem.margins_at(points, index)
             self.last_gain[index] = np.maximum(self.lowest.margins[index] - margins, 0.0)
@@ -167,40 +159,23 @@ class Descent:
             broken = problem.broken(margins, index)
             self.broken_at[index[broken]] = step
             problem.progress(share[0] + share[1] * step / self.steps, int((self.broken_at <= self.steps).sum()))
-            if step == self.steps:
+            if step == self.steps or broken.all():
                 break
-            moved = ball.project(self._step(points, gradients, index, ~broken))
-            settled = self._settled(points, moved)
-            self.last_gain[index[settled]] = 0.0
-            points, stay = moved, ~(broken | settled)
-            if not stay.all():
-                index, points, ball = index[stay], points[stay], ball.keep(stay)
-                asked.keep(stay)
+            standing = ~broken
+            index, points, gradients, ball = index[standing], points[standing], gradients[standing], ball.keep(standing)
+            points = ball.project(points - self._direction(gradients, index))
 
-    def _settled(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Rows in a corner of the ball whose gradient points outwards: every further step ends where it began.
-
-        They miss the last look, which asks for scores alone, so both kinds of score must be the same.
-        """
-        if not self.problem.trusted:
-            return np.zeros(len(after), dtype=bool)
-        return torch.sub(torch.from_numpy(after), torch.from_numpy(before)).abs_().amax(1).eq(0.0).numpy()
-
-    def _step(self, points: np.ndarray, gradients: np.ndarray, index: np.ndarray, counted: np.ndarray) -> np.ndarray:
-        """One step against the gradients, written over them; of those that are 0 `counted` rows are."""
+    def _direction(self, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """A step of the step size along the gradients: their sign, or the gradients at length 1; 0 where they are."""
         if self.norm == "linf":
-            signs = torch.from_numpy(gradients).sign_()  # numpy's own takes 30 times as long
-            flat = (torch.linalg.vector_norm(signs, dim=1) == 0.0).numpy()
-            signs.mul_(self.step_size)
-        else:
-            norms = row_norms(gradients)
-            flat = norms == 0.0
-            # Where scores vanish a norm can be so small that float32 does not hold its inverse.
-            lengths = np.where(flat, 1.0, np.maximum(norms, 1e-36 * self.step_size))
-            gradients *= (self.step_size / lengths)[:, None].astype(points.dtype)
-        self.zero_gradients[index[flat & counted]] += 1
-        torch.sub(torch.from_numpy(points), torch.from_numpy(gradients), out=torch.from_numpy(gradients))
-        return gradients
+            signs = torch.from_numpy(gradients).sign()  # numpy's own takes 30 times as long
+            self.zero_gradients[index] += (signs == 0).all(1).numpy()
+            return signs.mul_(self.step_size).numpy()
+        norms = row_norms(gradients)
+        self.zero_gradients[index] += norms == 0.0
+        # Where scores vanish a norm can be so small that float32 does not hold its inverse.
+        lengths = np.where(norms == 0.0, 1.0, np.maximum(norms, 1e-36 * self.step_size))
+        return gradients * (self.step_size / lengths)[:, None].astype(gradients.dtype)
 
     def found(self) -> RunResult:
         trace = {
@@ -212,14 +187,14 @@ class Descent:
         return RunResult(self.lowest.points, trace, self.lowest.margins)
 
 
-class BallAndBox:
+class Feasible:
     """Ball and box around some rows of a problem."""
 
     def __init__(self, problem: Problem, norm: str, index: np.ndarray) -> None:
         self.X, self.radius, self.box = problem.X[index], problem.radius, problem.limits(index)
         self.limits = linf_limits(self.X, self.radius, self.box) if norm == "linf" else None
 
-    def keep(self, rows: np.ndarray) -> "BallAndBox":
+    def keep(self, rows: np.ndarray) -> "Feasible":
         """The same ball around some of the rows."""
         kept = copy(self)
         kept.X, kept.box = self.X[rows], (rows_of(self.box[0], rows), rows_of(self.box[1], rows))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.boundary import Anchors, guesses
+from attacks.anchors import Anchors, guesses
 from attacks.geometry import Limit, rows_of
 from attacks.validation import check_scores
 
@@ -57,8 +57,6 @@ class Problem:
     progress : callable (fraction, broken)
     gradients : ndarray (n, d), optional
         Gradients of the clean points' scores, where they are known.
-    trusted : bool
-        The scores that come with gradients were seen to be the model's own.
     """
 
     target: Any
@@ -72,7 +70,6 @@ class Problem:
     anchors: Anchors
     progress: Callable[[float, int], None]
     gradients: np.ndarray | None = None
-    trusted: bool = False
     queries: np.ndarray = field(init=False)
     gradient_evaluations: np.ndarray = field(init=False)
 
@@ -112,12 +109,10 @@ class Problem:
         np.add.at(self.queries, index, 1)
         return self.signs[index] * check_scores(self.target.scores(points), len(points))
 
-    def margins_and_gradients(
-        self, points: np.ndarray, index: np.ndarray, asked: Any = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and their gradients, of `asked` in the target's place; one gradient evaluation each."""
+    def margins_and_gradients(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Margins and their gradients; one gradient evaluation each."""
         self.gradient_evaluations[index] += 1
-        scores, gradients = (self.target if asked is None else asked).scores_and_gradients(points)
+        scores, gradients = self.target.scores_and_gradients(points)
         signs = self.signs[index]
         return signs * check_scores(scores, len(points)), flipped(gradients, signs, points.dtype)
 
@@ -140,11 +135,11 @@ class Probing:
     asked anew each time.
     """
 
-    def __init__(self, problem: Problem, remember: bool = True) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._problem = problem
         # Asked of the class: what stands in for another object must not hand out that object's answers.
         offers = callable(getattr(type(problem.target), "prober", None))
-        self._memory = problem.target.prober() if offers and remember else None
+        self._memory = problem.target.prober() if offers else None
 
     def __call__(
         self, points: np.ndarray, index: np.ndarray, coords: np.ndarray, h: float
@@ -157,11 +152,6 @@ class Probing:
             raise ValueError(f"model gives scores that are NaN or infinite within h={h} of the points it is probed at")
         signs = self._problem.signs[index][:, None]
         return signs * plus, signs * minus
-
-    def margins_and_gradients(self, points: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As those of the problem."""
-        remembers = callable(getattr(self._memory, "scores_and_gradients", None))
-        return self._problem.margins_and_gradients(points, index, self._memory if remembers else None)
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows, given as a mask, will be asked about from now on."""

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attacks.threat import SYMBOLS, Threat
-from attacks.validation import check_norm
+from models.threat import SYMBOLS, Threat, check_norm
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,21 +9,18 @@ import numpy as np
 
 from attacks.base import Attack, Attacker
 from attacks.carlini_wagner import CarliniWagner
-from attacks.multiclass import ManyClasses
 from attacks.pgd import FGSM, PGD
 from attacks.problem import Request, shared
 from attacks.result import AttackResult, capped
-from attacks.targets import as_target
-from attacks.threat import Constraints, Threat
+from attacks.targets import ManyClasses, as_target
 from attacks.validation import (
-    check_epsilon,
     check_labels,
-    check_norm,
     check_points,
-    check_settings,
     labels_to_leave,
 )
 from attacks.zoo import ZOO
+from models.limits import at_least, check_limits
+from models.threat import NORM, Constraints, Threat
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -62,8 +59,8 @@ class Suite(Attacker):
     """
 
     attacks: Sequence[Attack] | None = None
-    epsilon: Annotated[float | None, check_epsilon] = None
-    norm: Annotated[str, check_norm] = "linf"
+    epsilon: Annotated[float | None, at_least(0)] = None
+    norm: Annotated[str, NORM] = "linf"
     constraints: Constraints | None = None
     chunk_size: int | None = None
     dtype: str | None = None
@@ -75,7 +72,7 @@ class Suite(Attacker):
     def __post_init__(self) -> None:
         if self.attacks is not None and len(self.attacks) == 0:
             raise ValueError("attacks must hold at least one attack, got an empty sequence")
-        check_settings(self)
+        check_limits(self)
         # By what they say of themselves: two radii on a screen that read the same are the same.
         threats = {f"{name} at {attack.threat()}": attack.threat() for name, attack in self._bounded().items()}
         if self.epsilon is not None:

@@ -1,41 +1,13 @@
 """Anything that can be attacked, behind one protocol."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.decomposition import PCA
-from sklearn.feature_selection import SelectorMixin
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.svm import SVC, NuSVC
 
-from attacks.closed_forms import (
-    AffineStep,
-    Chain,
-    ChainForm,
-    LinearForm,
-    LinearStep,
-    NormalizeStep,
-    PolynomialForm,
-    RBFForm,
-    SigmoidForm,
-    dense,
-)
-from attacks.multiclass import (
-    Behind,
-    ClassMargins,
-    Highest,
-    HighestScore,
-    KernelVotes,
-    Labels,
-    ManyClasses,
-    MostVotes,
-    SmoothMargins,
-    linear_forms,
-)
+from models.decisions import Decision, Sign, Unreadable, decision_of
 
 ROWS_PER_QUERY = 4096
 
@@ -55,7 +27,7 @@ class AdaptedTarget:
         scores: Callable[[np.ndarray], Any],
         classes: np.ndarray | None = None,
         gradients: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
-        probe: Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray]] | None = None,
+        probe: Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray] | None] | None = None,
     ) -> None:
         self._scores = scores
         self._probe = probe
@@ -72,9 +44,8 @@ class AdaptedTarget:
         return scores.reshape(len(X)).astype(np.float64)
 
     def probe(self, X: np.ndarray, coords: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
-        if self._probe is not None:
-            return self._probe(X, coords, h)
-        return batched_queries(self.scores, X, coords, h)
+        known = None if self._probe is None else self._probe(X, coords, h)
+        return batched_queries(self.scores, X, coords, h) if known is None else known
 
 
 def batched_queries(
@@ -98,41 +69,116 @@ def batched_queries(
     return answers[0].reshape(n, q), answers[1].reshape(n, q)
 
 
-def as_target(model: Any, classes: Any = None) -> Any:
+# -- many classes ------------------------------------------------------------------------------------------------------
+class ClassMargins(Protocol):
+    """What is known of a classifier of K classes, numbered as in ``classes_``; a `Decision` with derivatives."""
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray: ...
+
+
+class SeenScores:
+    """Black box: the class of highest score, of a function (n, d) -> (n, K) whose derivatives nobody knows."""
+
+    def __init__(self, scores: Callable[[np.ndarray], Any]) -> None:
+        self.scores = scores
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        scores = np.array(self.scores(X), dtype=np.float64)
+        own = scores[:, code].copy()
+        scores[:, code] = -np.inf
+        return own - scores.max(axis=1)
+
+
+class SeenLabels:
+    """Labels alone: +1 where the class is predicted, -1 elsewhere."""
+
+    def __init__(self, predict: Callable[[np.ndarray], Any], classes: np.ndarray) -> None:
+        self.predict, self.classes = predict, classes
+
+    def margins(self, X: np.ndarray, code: int) -> np.ndarray:
+        return np.where(np.asarray(self.predict(X)) == self.classes[code], 1.0, -1.0)
+
+
+class OneClass:
+    """One class against all others: what the attacks see of a classifier of many. Positive is that class."""
+
+    classes_ = np.array([-1, 1])
+
+    def __init__(self, forms: Any, code: int, smooth: bool) -> None:
+        self.scores = partial(forms.margins, code=code)
+        if smooth:
+            self.scores_and_gradients = partial(forms.margins_and_gradients, code=code)
+
+
+class ManyClasses:
+    """A target of more than two classes: its margins per class, see :meth:`against`."""
+
+    def __init__(self, forms: ClassMargins, classes: np.ndarray) -> None:
+        self.forms, self.classes_ = forms, np.asarray(classes)
+        self.labels_only = isinstance(forms, SeenLabels)
+        self.smooth = callable(getattr(forms, "margins_and_gradients", None))
+
+    def against(self, code: int) -> OneClass:
+        """The binary target of one class, numbered as in ``classes_``."""
+        return OneClass(self.forms, code, self.smooth)
+
+    def margins(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Margins of every row's own class."""
+        margins = np.empty(len(X))
+        for code in np.unique(codes):
+            margins[codes == code] = self.forms.margins(X[codes == code], int(code))
+        return margins
+
+    def codes(self, y: Any, name: str) -> np.ndarray:
+        """Labels as their numbers in ``classes_``."""
+        labels = np.asarray(y)
+        strangers = ~np.isin(labels, self.classes_)
+        if strangers.any():
+            raise ValueError(
+                f"{name} must be one of the model's classes {self.classes_.tolist()}, "
+                f"got {np.unique(labels[strangers])[:5].tolist()}"
+            )
+        order = np.argsort(self.classes_)
+        return order[np.searchsorted(self.classes_, labels, sorter=order)]
+
+
+# -- any model ---------------------------------------------------------------------------------------------------------
+def as_target(model: Any) -> Any:
     """Adapt `model` to the attacks' protocol.
 
-    Objects with ``scores``, ``scores_and_gradients`` and ``probe`` pass through. Fitted scikit-learn SVC, NuSVC,
-    linear classifiers, Pipelines of scalers, PCA and selectors that end in one of them, and searches over those get
-    closed-form gradients, with two classes or more (one-vs-one as libsvm votes, one-vs-rest, multinomial). Anything
+    Objects with ``scores``, ``scores_and_gradients`` and ``probe`` pass through. Whatever ``models.decisions`` can read
+    (fitted scikit-learn SVC, NuSVC, linear classifiers, Pipelines of scalers, PCA and selectors that end in one of
+    them, and searches over those) gets closed-form gradients, with two classes or more. Anything
     else with ``scores`` or ``decision_function``, and any function of X, can be attacked by the black-box attacks only;
     what has ``predict`` alone (or votes that its ``decision_function`` does not tell), by the attack that needs no more
     than labels.
-
-    `classes` are what the labels of the model's own ``classes_`` are called in y, in their order.
     """
     if isinstance(model, type):
         raise ValueError(f"model must be a fitted object, got the class {model.__name__}")
     if callable(getattr(model, "attack_target", None)):
         return model.attack_target()
-    own = getattr(model, "classes_", None)
-    classes = own if classes is None else np.asarray(classes)
-    if classes is not None and len(classes) > 2:
-        return ManyClasses(class_margins(model) or _seen_from_outside(model, np.asarray(own)), classes)
-    if classes is not None and len(classes) != 2:
+    classes = getattr(model, "classes_", None)
+    several = classes is not None and len(classes) > 2
+    if classes is not None and len(classes) < 2:
         raise ValueError(f"model must have two classes or more, got {len(classes)}")
-    if callable(getattr(model, "scores", None)):
-        if callable(getattr(model, "probe", None)) and callable(getattr(model, "scores_and_gradients", None)):
-            return model
-        return AdaptedTarget(
-            model.scores, classes, getattr(model, "scores_and_gradients", None), getattr(model, "probe", None)
-        )
-    form = closed_form(model)
-    if form is not None:
-        return AdaptedTarget(form.scores, classes, form.scores_and_gradients, form.probe)
+    own = {name: getattr(model, name, None) for name in ("scores", "scores_and_gradients", "probe")}
+    if not several and all(callable(method) for method in own.values()):
+        return model
+    speaks = hasattr(type(model), "decision")
+    decision = _decision(model) if own["scores"] is None or speaks else None
+    if decision is not None and isinstance(decision.rule, Sign):
+        gradients = partial(decision.margins_and_gradients, code=1)
+        return AdaptedTarget(decision.machine.scores, classes, gradients, decision.machine.probe)
+    if decision is not None:
+        return ManyClasses(decision, np.asarray(classes))
+    if own["scores"] is not None and not several and not speaks:
+        return AdaptedTarget(own["scores"], classes, own["scores_and_gradients"], own["probe"])
+    if several:
+        return ManyClasses(_seen_from_outside(model, np.asarray(classes)), np.asarray(classes))
     if callable(getattr(model, "decision_function", None)):
         return AdaptedTarget(model.decision_function, classes)
     if callable(getattr(model, "predict", None)):
-        known = np.array([-1, 1]) if own is None else np.asarray(own)
+        known = np.array([-1, 1]) if classes is None else np.asarray(classes)
         target = AdaptedTarget(lambda X: np.where(np.asarray(model.predict(X)) == known[1], 1.0, -1.0), classes)
         target.labels_only = True
         return target
@@ -143,92 +189,37 @@ def as_target(model: Any, classes: Any = None) -> Any:
     )
 
 
+def _decision(model: Any) -> Decision | None:
+    """How the model decides, where its margins tell that everywhere."""
+    try:
+        found = decision_of(model)
+    except Unreadable:
+        return None
+    return found if found.smooth else None
+
+
 def has_gradients(target: Any) -> bool:
     """Whether white-box attacks apply."""
     return target.smooth if isinstance(target, ManyClasses) else callable(getattr(target, "scores_and_gradients", None))
 
 
-KERNEL_FORMS = {"rbf": RBFForm, "poly": PolynomialForm, "sigmoid": SigmoidForm}
-
-
-def closed_form(model: Any) -> Any:
-    """The closed form of a fitted classifier, or None when it is not one whose derivatives are known."""
-    return _read(model, _form_of_two, ChainForm)
-
-
-def class_margins(model: Any) -> SmoothMargins | None:
-    """Margins per class of a fitted classifier of many, or None when its derivatives are not known."""
-    return _read(model, _margins_of_many, Behind)
-
-
-def _read(model: Any, read: Callable[[Any], Any], chain: type[Chain]) -> Any:
-    """What `read` makes of the classifier, behind what prepares its rows."""
-    steps, final = _unwrapped(model)
-    known = isinstance(model, BaseEstimator) and isinstance(final, BaseEstimator)
-    form = read(final) if known and all(step is not None for step in steps) else None
-    return chain(steps, form) if steps and form is not None else form
-
-
-def _unwrapped(model: Any) -> tuple[list[Any], Any]:
-    """The classifier inside searches and Pipelines, and the steps before it; None for one of unknown derivatives."""
-    steps: list[Any] = []
-    while hasattr(model, "best_estimator_") or isinstance(model, Pipeline):
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        else:
-            steps += [_step(t) for _, t in model.steps[:-1] if t is not None and t != "passthrough"]
-            model = model.steps[-1][1]
-    return steps, model
-
-
-def _form_of_two(model: Any) -> Any:
-    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_") and model.kernel != "linear":
-        kind = KERNEL_FORMS.get(model.kernel) if isinstance(model.kernel, str) else None
-        vectors, coefficients = dense(model.support_vectors_), dense(model.dual_coef_)[0]
-        return None if kind is None else kind(model, vectors, coefficients, float(model.intercept_[0]))
-    if not all(hasattr(model, name) for name in ("coef_", "intercept_", "decision_function")):
-        return None
-    weights = dense(model.coef_)
-    one_row = weights.size == weights.shape[-1]
-    return LinearForm(weights.reshape(-1), float(np.ravel(model.intercept_)[0])) if one_row else None
-
-
-def _margins_of_many(model: Any) -> SmoothMargins | None:
-    if isinstance(model, OneVsRestClassifier):
-        several = [closed_form(one) for one in model.estimators_]
-        return None if any(form is None for form in several) else HighestScore(several)
-    if isinstance(model, (SVC, NuSVC)) and hasattr(model, "support_vectors_"):
-        if model.break_ties or not isinstance(model.kernel, str):
-            return None  # the class is then not decided by votes
-        if model.kernel == "linear":
-            return MostVotes(linear_forms(dense(model.coef_), model.intercept_), len(model.classes_))
-        kind = KERNEL_FORMS.get(model.kernel)
-        return None if kind is None else KernelVotes(kind, model)
-    if hasattr(model, "coef_") and hasattr(model, "intercept_") and len(dense(model.coef_)) == len(model.classes_):
-        return HighestScore(linear_forms(dense(model.coef_), model.intercept_))
-    return None
-
-
-def _step(transformer: Any) -> Any:
-    width = getattr(transformer, "n_features_in_", None)
-    if isinstance(transformer, MinMaxScaler) and transformer.clip:
-        return None
-    if isinstance(transformer, (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)):
-        return AffineStep(transformer, width or 0)
-    if isinstance(transformer, (PCA, SelectorMixin)):
-        return LinearStep(transformer, width or 0)
-    if isinstance(transformer, Normalizer) and transformer.norm == "l2":
-        return NormalizeStep()
-    return None
-
-
 def _seen_from_outside(model: Any, classes: np.ndarray) -> ClassMargins:
     """Margins of a classifier of many classes from its answers alone."""
-    final = _unwrapped(model)[1]
+    final = model
+    while inner := _inside(final):
+        (final,) = inner
     # libsvm names the class with the most votes, which need not be the one of the highest decision value.
     votes = isinstance(final, (SVC, NuSVC)) and not final.break_ties
     if callable(getattr(model, "decision_function", None)) and not votes:
-        return Highest(model.decision_function)
+        return SeenScores(model.decision_function)
     if callable(getattr(model, "predict", None)):
-        return Labels(model.predict, classes)
+        return SeenLabels(model.predict, classes)
     raise ValueError(f"model {type(model).__name__} of {len(classes)} classes must have decision_function or predict")
+
+
+def _inside(model: Any) -> list[Any]:
+    """The classifier inside an adapter, a search or a Pipeline; nothing of a plain one."""
+    for name in ("pipeline", "best_estimator_"):
+        if hasattr(model, name):
+            return [getattr(model, name)]
+    return [model.steps[-1][1]] if hasattr(model, "steps") else []

@@ -8,10 +8,9 @@ import numpy as np
 
 from attacks.base import Attack, Attacker
 from attacks.geometry import distortions
-from attacks.multiclass import ManyClasses
 from attacks.problem import Request, misclassified
 from attacks.result import AttackResult
-from attacks.targets import as_target
+from attacks.targets import ManyClasses, as_target
 from attacks.validation import check_labels, check_points, check_scores
 
 

@@ -1,9 +1,7 @@
 """Input checks whose messages name the argument to change."""
 
 import math
-import reprlib
-from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -11,15 +9,6 @@ from scipy.sparse import issparse
 
 class Unattackable(ValueError):
     """The model does not give what the attack needs: scores, or gradients."""
-
-
-def check_settings(attack: Any) -> None:
-    """What must hold of a setting stands beside its type: ``steps: Annotated[int, check_count] = 10``."""
-    for setting in fields(attack):
-        kind, *checks = get_args(setting.type) if hasattr(setting.type, "__metadata__") else (None,)
-        value = getattr(attack, setting.name)
-        for check in () if value is None and type(None) in get_args(kind) else checks:
-            check(value, setting.name)
 
 
 def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
@@ -35,53 +24,6 @@ def check_epsilon(epsilon: Any, name: str = "epsilon") -> float:
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number >= 0, got {epsilon!r}")
     return value
-
-
-# Steps, restarts or queries beyond it are a slip of the hand: nobody waits for their end.
-_MOST = 10**7
-
-
-def check_count(value: Any, name: str, least: int = 1) -> None:
-    """An integer setting with a smallest value."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    if value > _MOST:
-        raise ValueError(f"{name} must be at most {_MOST:,}, got {value!r}")
-
-
-def check_whole(value: Any, name: str) -> None:
-    """An integer from 0 on."""
-    check_count(value, name, least=0)
-
-
-def check_decay(value: Any, name: str) -> None:
-    """A rate of an exponential mean."""
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"{name} must be in [0, 1), got {value!r}")
-
-
-def check_positive(value: Any, name: str) -> None:
-    """A finite number > 0."""
-    if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
-
-
-def check_norm(norm: Any, name: str = "norm") -> None:
-    """A norm the attacks know."""
-    if norm not in ("linf", "l2"):
-        raise ValueError(f"{name} must be 'linf' or 'l2', got {norm!r}")
-
-
-def check_box(box: Any) -> None:
-    """A pair (lowest, highest) of values, of all features or one each."""
-    try:
-        lowest, highest = (np.asarray(limit, dtype=np.float64) for limit in box)
-        scalar = lowest.ndim == highest.ndim == 0
-        ordered = bool((lowest < highest).all() if scalar else (lowest <= highest).all() and (lowest < highest).any())
-    except (TypeError, ValueError):
-        ordered = False
-    if not ordered:
-        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {reprlib.repr(box)}")
 
 
 def as_dense(X: Any, name: str = "X") -> np.ndarray:

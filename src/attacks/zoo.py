@@ -10,7 +10,7 @@ from attacks.boundary import TRIES, Nearest, approach_at_random, approach_from_a
 from attacks.carlini_wagner import Adam, ConstantSearch, EarlyAbort
 from attacks.geometry import columns_of, row_norms
 from attacks.problem import Probing, Problem, RunResult
-from attacks.validation import check_count, check_decay, check_epsilon, check_positive, check_whole
+from models.limits import POSITIVE, at_least, whole, within
 
 # Beyond the c of a linear model, for margins that curve. Of 2, 4, 8 and 16 on held-out training rows of the digits and
 # of MNIST 1 vs 7: 4 finds the nearest points on average, and the choice matters little (within 4 %).
@@ -75,19 +75,19 @@ class ZOO(MinimumNormAttack):
     `max_queries`, ``steps`` is the largest number of ADAM steps a row took.
     """
 
-    max_queries: Annotated[int, check_count] = 200_000
-    coordinates: Annotated[int, check_count] = 128
-    h: Annotated[float, check_positive] = 1e-4
-    learning_rate: Annotated[float, check_positive] = 0.01
-    beta1: Annotated[float, check_decay] = 0.9
-    beta2: Annotated[float, check_decay] = 0.999
-    binary_search_steps: Annotated[int, check_count] = 3
-    steps: Annotated[int, check_count] = 1000
-    confidence: Annotated[float, check_epsilon] = 0.0
-    initial_const: Annotated[float | None, check_positive] = None
-    patience: Annotated[int, check_count] = 4
-    sweeps: Annotated[int, check_count] = 40
-    restarts: Annotated[int, check_whole] = 1
+    max_queries: Annotated[int, whole(1)] = 200_000
+    coordinates: Annotated[int, whole(1)] = 128
+    h: Annotated[float, POSITIVE] = 1e-4
+    learning_rate: Annotated[float, POSITIVE] = 0.01
+    beta1: Annotated[float, within(0, 1, open_above=True)] = 0.9
+    beta2: Annotated[float, within(0, 1, open_above=True)] = 0.999
+    binary_search_steps: Annotated[int, whole(1)] = 3
+    steps: Annotated[int, whole(1)] = 1000
+    confidence: Annotated[float, at_least(0)] = 0.0
+    initial_const: Annotated[float | None, POSITIVE] = None
+    patience: Annotated[int, whole(1)] = 4
+    sweeps: Annotated[int, whole(1)] = 40
+    restarts: Annotated[int, whole(0)] = 1
 
     name: ClassVar[str] = "zoo"
     norm: ClassVar[str] = "l2"

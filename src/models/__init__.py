@@ -2,5 +2,5 @@
 
 import lazy_loader
 
-# On demand: a command line that only prints its help should not wait for torch.
+# On required_margin: a command line that only prints its help should not wait for torch.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

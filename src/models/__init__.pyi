@@ -1,16 +1,16 @@
 from . import expansions, kernels
 from .adv_linear_svm import AdvLinearSVM
 from .adv_svm import AdvSVM
-from .certificates.api import certify
+from .certificates.certify import certify
 from .expansions import DoublyStochastic, FixedFeatures, SupportVectors
-from .fitted import FittedClassifier
+from .fitted import FittedClassifier, SklearnModel
 from .grid import GridResult, grid_search, with_settings
 from .kernels import RBF, Laplacian
 from .networks import AdvNetwork
 from .one_vs_rest import OneVsRest
 from .persistence import load, register, save
 from .rounding import NoCertificate
-from .svc import KernelSVC, SklearnModel, VotingSVC
+from .svc import KernelSVC, VotingSVC
 from .training import DivergenceWarning, FewIterationsWarning, PenaltyTooLargeWarning
 
 __all__ = [

@@ -2,26 +2,26 @@
 
 import warnings
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from models.binary import BinaryClassifier
 from models.certificates import linear_radius
-from models.certificates.api import Contest, binary_contest, certified_radius
+from models.certificates.certify import certified_radius
+from models.certificates.contest import Form
 from models.certificates.linear import LinearForm
-from models.certificates.region import Box
 from models.distances import dense
 from models.grid import Axes, CrossValidation, FoldScores
+from models.limits import BOOLEAN, POSITIVE, instance, one_of, whole, within
 from models.linear_columns import solve_columns
 from models.linear_problem import Candidate, FreeRangeProblem
 from models.linear_solver import solve
 from models.rounding import UNIT64
+from models.threat import Box
 from models.training import Observer
 
 _STAGES = 50
@@ -71,13 +71,13 @@ class AdvLinearSVM(BinaryClassifier):
         solution. The objective of an early entry is that of the rows then in use.
     """
 
-    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
-    C_f: Annotated[float, Interval(Real, 0, 1, closed="both")] = 0.1
-    attacked_class: Annotated[str, StrOptions({"positive", "negative", "both"})] = "positive"
-    box: Annotated[Any, tuple, list, None] = None
-    fit_intercept: Annotated[bool, "boolean"] = True
-    tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-4
-    max_iter: Annotated[int, Interval(Integral, 1, None, closed="left")] = 400
+    C: Annotated[float, POSITIVE] = 1.0
+    C_f: Annotated[float, within(0, 1)] = 0.1
+    attacked_class: Annotated[str, one_of("positive", "negative", "both")] = "positive"
+    box: Annotated[tuple[Any, Any] | None, instance(tuple, list)] = None
+    fit_intercept: Annotated[bool, BOOLEAN] = True
+    tol: Annotated[float, POSITIVE] = 1e-4
+    max_iter: Annotated[int, whole(1)] = 400
 
     _stored_numbers: ClassVar[tuple[str, ...]] = ("objective", "dual_gap", "n_iter")
 
@@ -200,9 +200,9 @@ class AdvLinearSVM(BinaryClassifier):
         margins = self._signs(y) * (X @ weights + intercept)
         return linear_radius(margins, length, margin_error=error, norm_error=units * length)
 
-    def certificate_contest(self) -> Contest:
-        """What ``models.certify`` asks: the form of f."""
-        return binary_contest(self.classes_, LinearForm(self.coef_[0], float(self.intercept_[0])))
+    def form(self) -> tuple[Form, float]:
+        """What ``models.certify`` asks: f, and that its rows are taken as they are."""
+        return LinearForm(self.coef_[0], float(self.intercept_[0])), 0.0
 
     # -- tuning --------------------------------------------------------------------------------------------------------
     def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:

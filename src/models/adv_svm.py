@@ -2,28 +2,29 @@
 
 import warnings
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from models.batches import FreshExamples, RowSource, shuffled_batches
+from models.batches import RowSource, shuffled_batches
 from models.binary import ExpansionClassifier
-from models.column_grid import cross_validate_columns
+from models.column_grid import Plan, cross_validate_columns
 from models.expansions import Expansion, KernelSpace
 from models.grid import Axes, CrossValidation, FoldScores, cross_validate_fits
 from models.kernels import Kernel
+from models.limits import POSITIVE, SEED, at_least, either, instance, one_of, whole
 from models.persistence import with_prefix
-from models.threat_ball import Ball
+from models.threat import Threat
 from models.training import (
     Columns,
     DivergenceWarning,
     FewIterationsWarning,
+    FreshExamples,
     Observer,
     PenaltyTooLargeWarning,
     train_columns,
@@ -106,23 +107,25 @@ class AdvSVM(ExpansionClassifier):
         f vanished or kept changing sign: on this data the penalty ε' outweighs the labels.
     """
 
-    schedule: Annotated[str, StrOptions({"constant", "diminishing"})] = "constant"
+    schedule: Annotated[str, one_of("constant", "diminishing")] = "constant"
     # Live views of the registries: a class defined later counts, too.
-    expansion: Annotated[str | Expansion, StrOptions(Expansion.registry.keys()), Expansion] = "doubly_stochastic"
-    kernel: Annotated[str | Kernel, StrOptions(Kernel.registry.keys()), Kernel] = "rbf"
-    epsilon: Annotated[float, Interval(Real, 0, None, closed="left")] = 8 / 255
-    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
-    step: Annotated[float, Interval(Real, 0, None, closed="neither")] = 0.125
-    batch_size: Annotated[int | str, Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})] = "auto"
-    passes: Annotated[int | str, Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})] = "auto"
-    decay: Annotated[str, StrOptions({"literal", "proximal"})] = "literal"
-    averaging: Annotated[str, StrOptions({"none", "tail"})] = "none"
-    adversary: Annotated[str, StrOptions({"rkhs", "input"})] = "rkhs"
-    norm: Annotated[str, StrOptions({"linf", "l2"})] = "linf"
-    attack_steps: Annotated[int, Interval(Integral, 1, None, closed="left")] = 1
-    box: Annotated[tuple[Any, Any] | None, tuple, list, None] = None
-    dtype: Annotated[str, StrOptions({"auto", "float32", "float64"})] = "auto"
-    random_state: Annotated[int | np.random.RandomState | None, "random_state"] = 0
+    expansion: Annotated[str | Expansion, either(one_of(live=Expansion.registry), instance(Expansion))] = (
+        "doubly_stochastic"
+    )
+    kernel: Annotated[str | Kernel, either(one_of(live=Kernel.registry), instance(Kernel))] = "rbf"
+    epsilon: Annotated[float, at_least(0)] = 8 / 255
+    C: Annotated[float, POSITIVE] = 1.0
+    step: Annotated[float, POSITIVE] = 0.125
+    batch_size: Annotated[int | str, either(whole(1), one_of("auto"))] = "auto"
+    passes: Annotated[int | str, either(whole(1), one_of("auto"))] = "auto"
+    decay: Annotated[str, one_of("literal", "proximal")] = "literal"
+    averaging: Annotated[str, one_of("none", "tail")] = "none"
+    adversary: Annotated[str, one_of("rkhs", "input")] = "rkhs"
+    norm: Annotated[str, one_of("linf", "l2")] = "linf"
+    attack_steps: Annotated[int, whole(1)] = 1
+    box: Annotated[tuple[Any, Any] | None, instance(tuple, list)] = None
+    dtype: Annotated[str, one_of("auto", "float32", "float64")] = "auto"
+    random_state: Annotated[int | np.random.RandomState | None, either(SEED, instance(np.random.RandomState))] = 0
 
     _stored_numbers: ClassVar[tuple[str, ...]] = ("gamma", "norm", "diverged", "penalty_too_large")
 
@@ -193,8 +196,8 @@ class AdvSVM(ExpansionClassifier):
     def _source(self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray) -> RowSource:
         if not self.moves_rows:
             return RowSource(X, dtype)
-        ball = Ball(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
-        return FreshExamples(X, dtype, signs, self.expansion_, ball, self.attack_steps)
+        threat = Threat(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
+        return FreshExamples(X, dtype, signs, self.expansion_, threat, self.attack_steps)
 
     def batching(self, n_rows: int) -> tuple[int, int]:
         """Rows per iteration and passes for that many rows, "auto" resolved."""
@@ -249,12 +252,31 @@ class AdvSVM(ExpansionClassifier):
         Settings that move their rows move them differently and share nothing: a fit each, on one fold.
         """
         if self.adversary == "rkhs" or max(axes.get("epsilon", [self.epsilon])) == 0:
-            return cross_validate_columns(self, X, y, axes, how)
+            checked = clone(self)
+            checked._validate_params()
+            X, signs = checked._validate_training_data(X, y)
+            return cross_validate_columns(self._plan(X), X, signs, axes, how)
         known = ["C", "step", "width_scale", "epsilon"]
         known += ["n_features"] if hasattr(Expansion.of(self.expansion), "n_features") else []
         scores = cross_validate_fits(self, X, y, axes, how, only=1, known=tuple(known))
         note = f"Each setting makes its own examples: {len(scores.settings)} fits, on the first of {how.folds} folds."
         return replace(scores, messages=[note])
+
+    def _plan(self, X: Any) -> Plan:
+        batch_size, passes = self.batching(X.shape[0])
+        return Plan(
+            Kernel.of(self.kernel),
+            Expansion.of(self.expansion),
+            C=float(self.C),
+            step=float(self.step),
+            epsilon=float(self.epsilon),
+            diminishing=self.schedule == "diminishing",
+            proximal=self.decay == "proximal",
+            averaging=self.averaging == "tail",
+            batch_size=batch_size,
+            passes=passes,
+            dtype=self._torch_dtype(X),
+        )
 
     # -- certificates --------------------------------------------------------------------------------------------------
     def _global_quantity(self) -> float:

@@ -2,17 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from models.distances import row_norms, to_tensor
-from models.threat_ball import Ball
-
-if TYPE_CHECKING:
-    from models.expansions import LiveExpansion
 
 # Of more than this share of filled columns none is left out: the copy would cost what a product saves.
 _MOST_FILLED = 0.95
@@ -58,38 +54,6 @@ class RowSource:
     def view(self, ids: np.ndarray) -> BatchView:
         """Some rows as a tensor."""
         return BatchView(to_tensor(self.X[ids], self.dtype), ids)
-
-
-class FreshExamples(RowSource):
-    """Rows of X by number, moved in the threat's own ball to where y·f is low when they are asked for.
-
-    The moved rows take the place of the rows in Algorithm 1: they are scored, violate their margins and become the
-    kernels' centres. A moved row is seen once, so there is nothing to over-fit; a row of a later pass is another one.
-    `expansion` is f while it grows, one column; one of the `steps` of descent is the fast gradient sign method.
-    """
-
-    # Rows are moved against f as it is now, so they cannot be scored ahead of their turn.
-    ahead = False
-
-    def __init__(
-        self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray, expansion: "LiveExpansion", ball: Ball, steps: int
-    ):
-        super().__init__(X, dtype)
-        self.signs, self.expansion, self.ball, self.steps = signs, expansion, ball, steps
-        self._given = 0
-
-    def view(self, ids: np.ndarray) -> BatchView:
-        """Some rows, moved; each gets a number of its own, as the same row is moved elsewhere in another pass."""
-        rows = super().view(ids).X
-        y = torch.from_numpy(self.signs[ids])[:, None].to(self.dtype)
-        self.expansion.bring_up_to_date()
-
-        def slopes(points: Tensor) -> Tensor:
-            return y * self.expansion.scores_and_gradients(points)[1][:, 0]
-
-        numbers = np.arange(self._given, self._given + len(ids))
-        self._given += len(ids)
-        return BatchView(self.ball.descend(rows, slopes, self.steps), numbers)
 
 
 @dataclass

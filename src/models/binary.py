@@ -3,7 +3,6 @@
 Those whose score is an expansion plus a number also share the model side of the attacks' protocol.
 """
 
-import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -15,13 +14,19 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from models.certificates.api import Certifiable, Contest, binary_contest, certified_radius
-from models.certificates.region import Box
+from models.certificates.certify import Certifiable, certified_radius
+from models.certificates.contest import Form
+from models.certificates.of_expansions import ExpansionCertificates, certificates_of
+from models.decisions import Decision, Sign
 from models.distances import to_tensor
 from models.expansions import LiveExpansion
+from models.limits import check_limits
+from models.machines import Ours
+from models.one_vs_rest import OneVsRest
 from models.persistence import decode_labels, encode_labels, with_prefix
 from models.probing import ModelProber, PlainProber
 from models.rounding import UNIT32
+from models.threat import Box
 
 _DTYPES = [np.float64, np.float32, np.uint8]
 # Rows converted to a tensor at once, and of sparse ones so many that they hold this many numbers (256 MiB in float32).
@@ -37,13 +42,8 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
     _stored_numbers: ClassVar[tuple[str, ...]] = ()
     """Fitted attributes, without their underscores, that are stored as plain numbers."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # The limits of a setting stand beside its type; scikit-learn wants them in a table of their own.
-        hints = inspect.get_annotations(cls).items()
-        limits = {name: list(hint.__metadata__) for name, hint in hints if hasattr(hint, "__metadata__")}
-        if limits:
-            cls._parameter_constraints = getattr(cls, "_parameter_constraints", {}) | limits
+    def _validate_params(self) -> None:
+        check_limits(self)
 
     def scores(self, X: Any) -> np.ndarray:
         """Real-valued decision, shape (n,), float64."""
@@ -58,10 +58,12 @@ class BinaryClassifier(Certifiable, ClassifierMixin, BaseEstimator):
         positive = self.scores(X) > 0
         return self.classes_[positive.astype(np.intp)]
 
+    def decision(self) -> Decision:
+        """How it decides, for attacks and certificates."""
+        return Decision(self.classes_, Ours(self), Sign())
+
     def for_classes(self, n_classes: int) -> Any:
         """The same settings for so many classes: this machine for two, one against the rest for each of more."""
-        from models.one_vs_rest import OneVsRest
-
         return self if n_classes == 2 else OneVsRest(self)
 
     def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
@@ -172,14 +174,18 @@ class ExpansionClassifier(BinaryClassifier):
         # A subclass with scores of its own is asked through its own probe.
         asked = ("scores", "scores_and_gradients", "probe")
         own = any(getattr(type(self), name) is not getattr(ExpansionClassifier, name) for name in asked)
-        return PlainProber(self) if own else ModelProber(self.expansion_, self._offset)
+        return (
+            PlainProber(self)
+            if own
+            else ModelProber(self.expansion_.prober(), self.expansion_.space.dtype, self._offset)
+        )
 
     # -- certificates --------------------------------------------------------------------------------------------------
-    def certificate_contest(self) -> Contest:
-        """What ``models.certify`` asks: the form of f."""
-        form = self.expansion_.certificates().form(self._offset, self._global_quantity())
+    def form(self) -> tuple[Form, float]:
+        """What ``models.certify`` asks: f, and what the conversion of the rows may move a coordinate by, relatively."""
+        form = self._certificates.form(self._offset, self._global_quantity())
         single = self.expansion_.space.dtype != torch.float64
-        return binary_contest(self.classes_, form, slack=2.01 * UNIT32 if single else 0.0)
+        return form, 2.01 * UNIT32 if single else 0.0
 
     def certified_radius(  # type: ignore[override]
         self,
@@ -203,12 +209,12 @@ class ExpansionClassifier(BinaryClassifier):
         box : (low, high) or None
             Where the moved point must stay; None is everywhere.
         seconds : float, optional
-            For dearer proofs of larger radii, see ``models.certificates.api``; none by default, no limit if None.
+            For dearer proofs of larger radii, see ``models.certify``; none by default, no limit if None.
         """
         check_is_fitted(self)
         if bound is None and (norm != "l2" or box is not None or seconds != 0):
             return certified_radius(self, X, y, norm, box, seconds)
-        certificates, quantity = self.expansion_.certificates(), self._global_quantity()
+        certificates, quantity = self._certificates, self._global_quantity()
         bound = certificates.bounds[0] if bound is None else bound
         if bound not in certificates.bounds:
             offered = ", ".join(certificates.bounds)
@@ -221,9 +227,17 @@ class ExpansionClassifier(BinaryClassifier):
             start += len(part)
         return np.concatenate(found)
 
+    @property
+    def _certificates(self) -> ExpansionCertificates:
+        # Kept beside the expansion it is about: what it prepares takes as long as scoring a few rows.
+        kept: ExpansionCertificates | None = self.__dict__.get("_proofs")
+        if kept is None or kept.expansion is not self.expansion_:
+            kept = self._proofs = certificates_of(self.expansion_)
+        return kept
+
     def _global_quantity(self) -> float:
         """What all certificates of the fitted function share."""
-        return self.expansion_.certificates().quantity()
+        return self._certificates.quantity()
 
     def _parts(self, X: Any) -> Iterator[Tensor]:
         X = self._validate_rows(X)

@@ -7,40 +7,52 @@ out. With batches of B·k/(k-1) rows every column sees B rows per iteration, exa
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 
 from models.batches import RowSource, fold_batches
+from models.certificates.of_expansions import Nearby, certificates_of
+from models.descent import SAMPLED, lengths, linear_loss, sampled_loss, survivors
 from models.distances import to_tensor
 from models.expansions import Expansion, KernelSpace, LiveExpansion
 from models.expansions.random_features import RandomFeatures
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes, combinations
-from models.kernels import Kernel, Nearby
-from models.threat_ball import SAMPLED
+from models.kernels import Kernel
 from models.training import Columns, TrainingRecord, train_columns
-
-if TYPE_CHECKING:
-    from models.adv_svm import AdvSVM
 
 # A constant step never settles, and all folds share their batches, so the last iterate can look good in every fold by
 # luck. Accuracy is the mean over this many last iterates, unless the iterates themselves are averaged.
 LATE_ITERATES = 5
 
 
-def cross_validate_columns(model: "AdvSVM", X: Any, y: np.ndarray, axes: Axes, how: CrossValidation) -> FoldScores:
-    """Train and score every setting of `model` on every fold."""
-    model = clone(model)
-    model._validate_params()
-    X, signs = model._validate_training_data(X, y)
-    expansion = Expansion.of(model.expansion)
+@dataclass(frozen=True)
+class Plan:
+    """What all settings of a grid share, and the values of those that are no axis."""
+
+    kernel: Kernel
+    expansion: Expansion
+    C: float
+    step: float
+    epsilon: float
+    diminishing: bool
+    proximal: bool
+    averaging: bool
+    batch_size: int
+    passes: int
+    dtype: torch.dtype
+
+
+def cross_validate_columns(plan: Plan, X: Any, signs: np.ndarray, axes: Axes, how: CrossValidation) -> FoldScores:
+    """Train and score every setting on every fold; `signs` are the labels as ±1.0."""
+    expansion = plan.expansion
     sizes = axes.get("n_features")
     if sizes is None or not isinstance(expansion, RandomFeatures):
-        return _one_pass(model, expansion, X, signs, axes, how)
+        return _one_pass(plan, X, signs, axes, how)
     # Features of another number are other features: nothing is shared between sizes.
-    parts = [_one_pass(model, replace(expansion, n_features=int(m)), X, signs, axes, how) for m in sizes]
+    wider = [replace(plan, expansion=replace(expansion, n_features=int(m))) for m in sizes]
+    parts = [_one_pass(one, X, signs, axes, how) for one in wider]
     settings = [s | {"n_features": size} for size, part in zip(sizes, parts) for s in part.settings]
     n_settings = len(parts[0].settings)
 
@@ -59,12 +71,10 @@ def cross_validate_columns(model: "AdvSVM", X: Any, y: np.ndarray, axes: Axes, h
     )
 
 
-def _one_pass(
-    model: "AdvSVM", expansion: Expansion, X: Any, signs: np.ndarray, axes: Axes, how: CrossValidation
-) -> FoldScores:
+def _one_pass(plan: Plan, X: Any, signs: np.ndarray, axes: Axes, how: CrossValidation) -> FoldScores:
     numbers = how.assign(signs)
-    space = _space(model, X, axes.get("width_scale"), how.random_state)
-    inner = {"C": [float(model.C)], "step": [float(model.step)]} | chosen_axes(axes, ("C", "step", "epsilon"))
+    space = _space(plan, X, axes.get("width_scale"), how.random_state)
+    inner = {"C": [plan.C], "step": [plan.step]} | chosen_axes(axes, ("C", "step", "epsilon"))
     per_width = combinations(inner)
     # Columns by width, fold, setting.
     tiles = (len(space.gammas), how.folds, len(per_width))
@@ -73,25 +83,25 @@ def _one_pass(
     def values(name: str, default: float) -> np.ndarray:
         return np.array([setting.get(name, default) for setting in per_width])[place_of]
 
-    epsilons = values("epsilon", float(model.epsilon))
+    epsilons = values("epsilon", plan.epsilon)
     penalties = [space.kernel.penalty(e, space.gammas[w]) for e, w in zip(epsilons, width_of)]
     columns = Columns(
         C=values("C", 0.0),
         step=values("step", 0.0),
         penalty=np.array(penalties),
-        diminishing=model.schedule == "diminishing",
-        proximal=model.decay == "proximal",
+        diminishing=plan.diminishing,
+        proximal=plan.proximal,
         left_out=fold_of,
     )
-    live = expansion.begin(space, len(columns))
-    batch_size, passes = model.batching(len(signs))
+    live = plan.expansion.begin(space, len(columns))
+    batch_size = plan.batch_size
     trained = len(signs) * (how.folds - 1) // how.folds
     if batch_size > trained:
         warnings.warn(
             f"batch_size={batch_size} is larger than the {trained} rows of a fold's training part: using {trained}",
             stacklevel=5,
         )
-    batches = fold_batches(numbers, min(batch_size, trained), passes, how.random_state)
+    batches = fold_batches(numbers, min(batch_size, trained), plan.passes, how.random_state)
     record = train_columns(
         live,
         RowSource(X, space.dtype),
@@ -100,7 +110,7 @@ def _one_pass(
         columns,
         folds=numbers,
         keep_scores=min(LATE_ITERATES, max(1, len(batches) // 4)),
-        averaging=model.averaging == "tail",
+        averaging=plan.averaging,
         observer=lambda event, done, total, **_: how.report(done, total),
         event="tune",
     )
@@ -114,7 +124,7 @@ def _one_pass(
         robust = by_setting(held_out.robust(width_of, fold_of))
     if how.metric == "certified_accuracy":
         note = f"Certified accuracy was measured on at most {how.max_rows} held-out rows"
-        messages.append(f"{note}{live.tuning_note}.")
+        messages.append(f"{note}{certificates_of(live).tuning_note}.")
     column_of = np.arange(len(columns)).reshape(tiles)
 
     def attack(place: int) -> np.ndarray:
@@ -132,14 +142,14 @@ def _one_pass(
     )
 
 
-def _space(model: "AdvSVM", X: Any, widths: list[float] | None, seed: int) -> KernelSpace:
-    kernel = Kernel.of(model.kernel)
+def _space(plan: Plan, X: Any, widths: list[float] | None, seed: int) -> KernelSpace:
+    kernel = plan.kernel
     if widths is None:
         gammas = [kernel.resolve_gamma(X, seed)]
     else:
         unit = type(kernel)(width_scale=1.0).resolve_gamma(X, seed)
         gammas = [float(width) * unit for width in widths]
-    return KernelSpace(kernel, tuple(gammas), X.shape[1], model._torch_dtype(X), seed)
+    return KernelSpace(kernel, tuple(gammas), X.shape[1], plan.dtype, seed)
 
 
 def _accuracy(record: TrainingRecord, signs: np.ndarray, numbers: np.ndarray, fold_of: np.ndarray) -> np.ndarray:
@@ -185,7 +195,7 @@ class _HeldOut:
 
     def robust(self, width_of: np.ndarray, fold_of: np.ndarray) -> np.ndarray:
         """Share of rows certified, or to first order robust, for each column; 0 for a diverged one."""
-        share, ball, coords = np.zeros(len(fold_of)), self.how.ball, self._coords()
+        share, threat, coords = np.zeros(len(fold_of)), self.how.threat, self._coords()
         for width, fold in np.unique(np.stack([width_of, fold_of]), axis=1).T:
             columns = np.flatnonzero((width_of == width) & (fold_of == fold) & ~self.record.diverged)
             if len(columns) == 0:
@@ -193,14 +203,14 @@ class _HeldOut:
             points, signs = self._rows(int(fold))
             margins, slopes = self._slopes(points, signs, columns, coords)
             if coords is None:
-                loss = ball.linear_loss(torch.from_numpy(points), slopes).double().numpy()
+                loss = linear_loss(threat, torch.from_numpy(points), slopes).double().numpy()
             else:
-                loss = ball.sampled_loss(torch.from_numpy(points), slopes, coords).double().numpy()
+                loss = sampled_loss(threat, torch.from_numpy(points), slopes, coords).double().numpy()
             if self.how.metric == "certified_accuracy":
                 steepness = slopes.norm(dim=2).double().numpy()
-                lengths = ball.lengths(torch.from_numpy(points))[:, None]
-                near = Nearby(margins, loss, steepness, lengths, self.norms[columns])
-                lowest = self.live.tuning_bound(near, torch.from_numpy(columns))
+                farthest = lengths(threat, torch.from_numpy(points))[:, None]
+                near = Nearby(margins, loss, steepness, farthest, self.norms[columns])
+                lowest = certificates_of(self.live).tuning_bound(near, torch.from_numpy(columns))
             else:
                 lowest = margins - loss
             share[columns] = (lowest > 0).mean(0)
@@ -225,4 +235,4 @@ class _HeldOut:
             scores, gradients = (part[:, 0].double().numpy() for part in scores_and_gradients(torch.from_numpy(moved)))
             return signs[rows] * scores, signs[rows, None] * gradients
 
-        return float(np.mean(self.how.ball.survivors(points, ask)))
+        return float(np.mean(survivors(self.how.threat, points, ask)))

@@ -16,11 +16,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
-from models.certificates.api import certify
+from models.certificates.certify import certify
+from models.descent import MarginsAndSlopes, linear_loss, survivors
 from models.distances import dense
 from models.expansions import Expansion
 from models.kernels import Kernel
-from models.threat_ball import Ball, MarginsAndSlopes
+from models.threat import Threat
 from models.training import DivergenceWarning, Observer
 
 Axes = dict[str, list[float]]
@@ -72,7 +73,7 @@ class CrossValidation:
 
     folds: int = 5
     metric: str = "accuracy"
-    ball: Ball = field(default_factory=Ball)  # the threat of the other two metrics
+    threat: Threat = field(default_factory=lambda: Threat("l2", 0.5, None))  # of the other two metrics
     max_rows: int = 500  # held-out rows, over all folds, that are certified or attacked: a gradient each per setting
     random_state: int = 0
     observer: Observer | None = None
@@ -106,20 +107,20 @@ class CrossValidation:
 
     def robust_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
         """Share of rows on which a fitted model is certified (by the cheapest bound), or to first order robust."""
-        ball = self.ball
+        threat = self.threat
         if self.metric == "certified_accuracy":
-            if ball.norm == "l2" and ball.box is None:
-                return float(np.mean(fitted.certified_radius(X, y) >= ball.radius))
-            # A purse of no seconds: dearer proofs would make the choice depend on the machine.
-            return float(np.mean(certify(fitted, X, y, ball.radius, ball.norm, ball.box, seconds=0.0)))
+            if threat.norm == "l2" and threat.box is None:
+                return float(np.mean(fitted.certified_radius(X, y) >= threat.epsilon))
+            # No seconds for dearer proofs: they would make the choice depend on the machine.
+            return float(np.mean(certify(fitted, X, y, threat, seconds=0.0)))
         margins, slopes = margins_and_slopes(fitted, y)(X, np.arange(len(X)))
         points = torch.from_numpy(np.asarray(X, dtype=np.float64))
-        loss = ball.linear_loss(points, torch.from_numpy(slopes)[:, None])
+        loss = linear_loss(threat, points, torch.from_numpy(slopes)[:, None])
         return float(np.mean(margins - loss[:, 0].numpy() > 0))
 
     def attacked_share(self, fitted: Any, X: np.ndarray, y: np.ndarray) -> float:
         """Share of rows that descent inside the ball leaves right."""
-        return float(np.mean(self.ball.survivors(X, margins_and_slopes(fitted, y))))
+        return float(np.mean(survivors(self.threat, X, margins_and_slopes(fitted, y))))
 
     def attack_on(
         self, fitted: Callable[[int, int], Any], X: Any, y: np.ndarray, numbers: np.ndarray, used: int | None = None
@@ -230,7 +231,7 @@ def grid_search(
     """
     if select not in ("robust", "within", "one_se"):
         raise ValueError(f"select={select!r} is not one of robust, within, one_se")
-    how = CrossValidation(folds, metric, Ball(norm, radius, box), max_rows, random_state, observer)
+    how = CrossValidation(folds, metric, Threat(norm, radius, box), max_rows, random_state, observer)
     offered = {"C": C, "step": step, "width_scale": width, "epsilon": epsilon, "C_f": C_f, "n_features": n_features}
     offered |= {"learning_rate": learning_rate, "epochs": epochs}
     axes = {name: _axis(name, values) for name, values in offered.items() if values is not None}
@@ -348,7 +349,7 @@ def choose(
     best = scores.settings[best_row]
     if robust is not None and not robust.any():
         verb = "certifies" if how.metric == "certified_accuracy" else "keeps"
-        messages.append(f"No setting {verb} any row at radius {how.ball.radius:g}: chosen by accuracy instead.")
+        messages.append(f"No setting {verb} any row at radius {how.threat.epsilon:g}: chosen by accuracy instead.")
     edges = {name: (values[0], values[-1]) for name, values in offered.items() if len(values) > 1}
     equals = [scores.settings[row] for row in ranked if known[row] and merit(row) == merit(best_row)]
     # Where a value inside the grid does as well, more of the grid would bring nothing.

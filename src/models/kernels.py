@@ -7,40 +7,26 @@ A new kernel is one subclass of `Kernel`; defining it registers it under its `na
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
-from scipy.special import gammainc
 from torch import Tensor
 
-from models.certificates.radii import paper_radius, sharp_radius
 from models.distances import pair_distances
-from models.kernel_sum import KernelSum, RBFSum
-from models.registry import POSITIVE, Registered, at_most
+from models.limits import POSITIVE, at_most
+from models.registry import Registered
 from models.rounding import UNIT32, UNIT64, EvaluationErrors, NoCertificate, Sum
-
-if TYPE_CHECKING:
-    from models.expansions.base import KernelSpace
 
 Values = np.ndarray | float
 
 # What of a kernel holds for its own g only.
-_FACTS_OF_G = ("bounds", "radii", "sum", "form", "refine_distances", "lowest_nearby")
+_FACTS_OF_G = ("bounds", "gaussian", "refine_distances")
 _ROUNDING_OF_G = ("value_error", "gradient_error", "spread")
+# Methods of earlier versions that would be overlooked in silence.
+_NO_LONGER_ASKED = ("form", "radii", "sum", "lowest_nearby", "float32_sensitivity")
 # Rows the median rule looks at: 500,000 pairs put the median within about 0.2 % of the full one.
 _MEDIAN_ROWS = 1000
-
-
-class Nearby(NamedTuple):
-    """What tuning knows of c functions of one width around n points."""
-
-    margins: np.ndarray  # (n, c), y·f(x)
-    losses: np.ndarray  # (n, c), the most that y·∇f(x)·δ can fall
-    slopes: np.ndarray  # (n, c), ‖∇f(x)‖₂
-    lengths: np.ndarray  # (n, 1), largest ‖δ‖₂
-    norms: np.ndarray  # (c,), ‖f‖ by the training recursion
 
 
 @dataclass(frozen=True)
@@ -61,6 +47,8 @@ class Kernel(Registered, ABC, family="kernel"):
 
     # Certificates that hold for exact sums of this kernel, the best first; a kernel without `value_error` gets none.
     bounds: ClassVar[tuple[str, ...]] = ("paper",)
+    # Whether g(r) = exp(-gamma r²): faster sums and sharper certificates are known for it.
+    gaussian: ClassVar[bool] = False
     # Whether close pairs need distances from differences (see `squared_distances`).
     refine_distances: ClassVar[bool] = False
     # gamma = width_scale / median(distance) ** median_power keeps g(median distance) = exp(-width_scale).
@@ -68,6 +56,9 @@ class Kernel(Registered, ABC, family="kernel"):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        gone = [name for name in _NO_LONGER_ASKED if name in cls.__dict__]
+        if gone:
+            raise TypeError(f"{cls.__name__}.{gone[0]} is no longer asked: a kernel states facts of g, and no proofs")
         if "from_squared_distance_" in cls.__dict__:
             # Another g: what was proved about a parent's does not carry over.
             for fact in (*_FACTS_OF_G, *_ROUNDING_OF_G):
@@ -108,10 +99,6 @@ class Kernel(Registered, ABC, family="kernel"):
     def frequency_scale(self, gamma: float) -> float:
         """What unit frequencies are multiplied by for this `gamma`; widths differ in nothing else."""
 
-    def sum(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
-        """Σ_s w_s k(·, s) made ready for many evaluations: vectors (n, d), weights (n, n_columns)."""
-        return KernelSum(space, vectors, weights, dtype)
-
     def profile(self, distance: Values, gamma: float) -> np.ndarray:
         """g(r)."""
         return 1.0 - self.drop(distance, gamma)
@@ -119,25 +106,6 @@ class Kernel(Registered, ABC, family="kernel"):
     def penalty(self, epsilon: float, gamma: float) -> float:
         """ε' = sqrt(2g(0) - 2g(ε)): how far a feature vector moves when x moves by ε in L2."""
         return float(np.sqrt(2.0 * self.drop(epsilon, gamma)))
-
-    def lowest_nearby(self, at: Nearby, gamma: float) -> np.ndarray:
-        """Lower bound of y·f(x + δ) for exact sums, shape (n, c): the paper's, for any kernel."""
-        return at.margins - at.norms * np.sqrt(2.0 * self.drop(at.lengths, gamma))
-
-    def radii(
-        self, bound: str, at: Any, norm: float, gamma: float, margin_error: np.ndarray, errors: EvaluationErrors
-    ) -> np.ndarray:
-        """Certified L2 radii of an exact sum by one of `bounds`, shape (n,): the paper's, for any kernel."""
-        if bound != "paper":
-            raise NoCertificate(f"the {self.name} kernel offers the bound {bound!r} and does not prove it (radii)")
-        inverse = partial(self.inverse_profile, gamma=gamma)
-        return paper_radius(at.margins, norm, inverse, margin_error=margin_error, norm_error=errors.norm)
-
-    def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
-        """An exact sum of this kernel plus `offset` as ``models.certify`` asks about it."""
-        from models.certificates.expansions import RadialSum
-
-        return RadialSum(expansion, offset, squared_norm)
 
     # -- rounding ------------------------------------------------------------------------------------------------------
     def value_error(self, lengths: Values, reach: float, dimension: int, gamma: float) -> Values:
@@ -200,6 +168,7 @@ class RBF(Kernel):
     """g(r) = exp(-gamma r²); spectral measure N(0, 2·gamma·I). Default gamma: width_scale / median(‖x - x'‖)²."""
 
     name: ClassVar[str] = "rbf"
+    gaussian: ClassVar[bool] = True
     bounds: ClassVar[tuple[str, ...]] = ("sharp", "paper")
     median_power: ClassVar[int] = 2
 
@@ -208,10 +177,6 @@ class RBF(Kernel):
 
     def slope(self, squared: Tensor, values: Tensor, gamma: float) -> Tensor:
         return values * -gamma
-
-    def sum(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
-        kind = RBFSum if weights.shape[1] == 1 else KernelSum
-        return kind(space, vectors, weights, dtype)
 
     def drop(self, distance: Values, gamma: float) -> np.ndarray:
         return -np.expm1(-gamma * np.square(distance, dtype=np.float64))
@@ -224,25 +189,6 @@ class RBF(Kernel):
 
     def frequency_scale(self, gamma: float) -> float:
         return float(np.sqrt(2.0 * gamma))
-
-    def lowest_nearby(self, at: Nearby, gamma: float) -> np.ndarray:
-        # The sharp bound, with the loss of the linear part in place of ‖∇f‖·r; see ``certificates.radii.sharp_radius``.
-        u = gamma * np.square(at.lengths)
-        rest = np.sqrt(np.maximum(at.norms**2 - at.margins**2 - at.slopes**2 / (2 * gamma), 0.0))
-        return np.exp(-u) * (at.margins - at.losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
-
-    def radii(
-        self, bound: str, at: Any, norm: float, gamma: float, margin_error: np.ndarray, errors: EvaluationErrors
-    ) -> np.ndarray:
-        if bound != "sharp":
-            return super().radii(bound, at, norm, gamma, margin_error, errors)
-        known = {"offsets": at.offsets, "margin_error": margin_error, "gradient_error": errors.gradient}
-        return sharp_radius(at.margins, at.slopes, norm, gamma, norm_error=errors.norm, **known)
-
-    def form(self, expansion: Any, offset: float, squared_norm: float) -> Any:
-        from models.certificates.gaussian import GaussianSum
-
-        return GaussianSum.of(expansion, offset, squared_norm)
 
     def spread(self, squared: np.ndarray, off: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         largest = np.exp(-gamma * np.maximum(squared - off, 0.0))

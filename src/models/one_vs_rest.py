@@ -1,5 +1,6 @@
 """More than two classes around a binary machine: one against the rest for each class, and the highest score wins."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -7,8 +8,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import get_tags
 
-from models.certificates.api import Certifiable, Contest, contest_of
-from models.certificates.differences import highest_score
+from models.certificates.certify import Certifiable
+from models.decisions import Decision, Highest
+from models.grid import Axes, CrossValidation, FoldScores
+from models.machines import Ours, Stacked
 from models.persistence import class_named, decode_labels, encode_labels, with_prefix
 
 
@@ -94,11 +97,9 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
         """Labels, shape (n,)."""
         return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
-    def attack_target(self) -> Any:
-        """What ``attacks.as_target`` makes of it."""
-        from attacks.multiclass import HighestScore, ManyClasses
-
-        return ManyClasses(HighestScore(self.estimators_), self.classes_)
+    def decision(self) -> Decision:
+        """How it decides, for attacks and certificates."""
+        return Decision(self.classes_, Stacked([Ours(one) for one in self.estimators_]), Highest())
 
     # -- tuning --------------------------------------------------------------------------------------------------------
     @property
@@ -108,11 +109,7 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
             raise AttributeError("cv_scores")
         return self._cv_scores
 
-    def _cv_scores(self, X: Any, y: Any, axes: Any, how: Any) -> Any:
-        from dataclasses import replace
-
-        from models.grid import FoldScores
-
+    def _cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
         X, y = X if sparse.issparse(X) else np.asarray(X), np.asarray(y)
         classes = np.unique(y)
         found = []
@@ -135,13 +132,6 @@ class OneVsRest(Certifiable, ClassifierMixin, SettingsOfBase):
             None if first.attack is None else attack,
             [words, *dict.fromkeys(message for one in found for message in one.messages)],
         )
-
-    # -- certificates --------------------------------------------------------------------------------------------------
-    def certificate_contest(self) -> Contest:
-        """What ``models.certify`` asks: the differences of the scores."""
-        contests = [contest_of(one) for one in self.estimators_]
-        forms = [contest.forms[0] for contest in contests]
-        return highest_score(self.classes_, forms, max(contest.slack for contest in contests))
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

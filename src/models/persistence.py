@@ -29,7 +29,7 @@ _MODULES = {
     "AdvNetwork": "models.networks",
     "FittedClassifier": "models.fitted",
     "VotingSVC": "models.svc",
-    "SklearnModel": "models.svc",
+    "SklearnModel": "models.fitted",
     "OneVsRest": "models.one_vs_rest",
 }
 

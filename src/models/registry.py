@@ -1,33 +1,9 @@
 """Settings classes that are found by their name: being a subclass is being registered."""
 
-from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
 
-
-class Limit(NamedTuple):
-    """What must hold of a setting; it stands beside the type: ``steps: Annotated[int, at_least(1)] = 10``."""
-
-    holds: Callable[[Any], bool]
-    words: str
-
-
-POSITIVE = Limit(lambda value: value > 0, "positive")
-
-
-def at_least(least: float) -> Limit:
-    """Not smaller than this."""
-    return Limit(lambda value: value >= least, f"at least {least:g}")
-
-
-def at_most(most: float) -> Limit:
-    """Not larger than this."""
-    return Limit(lambda value: value <= most, f"at most {most:g}")
-
-
-def one_of(*choices: str) -> Limit:
-    """One of these words."""
-    return Limit(lambda value: value in choices, f"one of {', '.join(choices)}")
+from models.limits import check_limits
 
 
 class Registered:
@@ -40,6 +16,7 @@ class Registered:
     name: ClassVar[str]
     family: ClassVar[str]
     registry: ClassVar[dict[str, type[Any]]]
+    formerly: ClassVar[str | None] = None  # the module that files of earlier versions name
 
     def __init_subclass__(cls, family: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -53,12 +30,7 @@ class Registered:
             cls.registry[cls.name] = cls
 
     def __post_init__(self) -> None:
-        for setting in fields(self):  # type: ignore[arg-type]
-            kind, *limits = get_args(setting.type) if hasattr(setting.type, "__metadata__") else (None,)
-            value = getattr(self, setting.name)
-            for limit in () if value is None and type(None) in get_args(kind) else limits:
-                if not limit.holds(value):
-                    raise ValueError(f"{self.family}.{setting.name} must be {limit.words}, got {value!r}")
+        check_limits(self, f"{self.family}.")
 
     @classmethod
     def path(cls) -> str:
@@ -87,7 +59,8 @@ class Registered:
         # Files of earlier versions name no class; theirs are ours.
         path = settings.pop("class", None)
         known = cls.registry.get(name)
-        if known is None or path not in (None, known.path()):
+        moved = None if known is None else known.path().replace(known.__module__, known.formerly or known.__module__)
+        if known is None or path not in (None, known.path(), moved):
             where = f", class {path}" if path else ""
             raise ValueError(f"unknown {cls.family} {name!r}{where}: import the module that defines it before loading")
         found: Self = known(**settings)

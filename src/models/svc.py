@@ -1,30 +1,25 @@
-"""scikit-learn's machines trained here, behind the protocol of our own models.
+"""scikit-learn's SVC behind the protocol of our own models: `KernelSVC` of two classes, `VotingSVC` of more."""
 
-`KernelSVC` is the baseline everybody knows, of two classes; `VotingSVC` that of more; `SklearnModel` any estimator.
-"""
-
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.base import _fit_context, clone
+from sklearn.base import _fit_context
 from sklearn.svm import SVC
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from models.binary import ExpansionClassifier
 from models.distances import dense, leading_coordinates, pair_distances, row_norms, squared_distances, to_tensor
 from models.expansions import KernelSpace, SupportVectors
-from models.fitted import FittedClassifier, float64_rows
+from models.fitted import FittedClassifier, TrainedHere
 from models.grid import Axes, CrossValidation, FoldScores, chosen_axes
 from models.kernels import RBF
-from models.one_vs_rest import SettingsOfBase, one_point_curve
+from models.limits import POSITIVE, SEED, check_limits, whole
+from models.one_vs_rest import one_point_curve
 from models.training import Observer
 
 # A kernel matrix of more rows than the first (2 GiB, and its folds as much again) is not made.
@@ -87,13 +82,13 @@ class KernelSVC(ExpansionClassifier):
         libsvm shows no iterates, so there is one entry: "iteration", and "test_error" with an `eval_set`.
     """
 
-    C: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1.0
-    width_scale: Annotated[float, Interval(Real, 0, None, closed="neither")] = 4.0
-    gamma: Annotated[float | None, Interval(Real, 0, None, closed="neither"), None] = None
-    tol: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1e-3
-    cache_size: Annotated[float, Interval(Real, 0, None, closed="neither")] = 1000
-    rank: Annotated[int | None, Interval(Integral, 1, None, closed="left"), None] = None
-    random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
+    C: Annotated[float, POSITIVE] = 1.0
+    width_scale: Annotated[float, POSITIVE] = 4.0
+    gamma: Annotated[float | None, POSITIVE] = None
+    tol: Annotated[float, POSITIVE] = 1e-3
+    cache_size: Annotated[float, POSITIVE] = 1000
+    rank: Annotated[int | None, whole(1)] = None
+    random_state: Annotated[int, SEED] = 0
 
     tuning_rows: ClassVar[tuple[int, int]] = TUNING_ROWS
     _stored_numbers: ClassVar[tuple[str, ...]] = ("gamma", "intercept", "n_iter")
@@ -283,40 +278,17 @@ def _kernel_matrix(squared: Tensor, gamma: float) -> np.ndarray:
     return gram
 
 
-class _TrainedHere(FittedClassifier, ABC):
-    """Holds what `_train` fits; a subclass has settings of its own instead of a fitted estimator."""
-
-    labels = scale = shift = None
-
-    @abstractmethod
-    def _train(self, X: Any, y: np.ndarray) -> Any:
-        """The estimator, fitted."""
-
-    def fit(self, X: Any = None, y: Any = None, eval_set: Any = None, observer: Any = None) -> Self:
-        """Train; the error on `eval_set` goes into `curve_`."""
-        self._hold(self._train(float64_rows(X), np.asarray(y)))
-        self.curve_ = one_point_curve(self, eval_set)
-        return self
-
-    def _hold(self, estimator: Any) -> None:
-        self.estimator = estimator
-        for made in ("pipeline", "_target"):
-            self.__dict__.pop(made, None)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimator")
-
-
-class VotingSVC(_TrainedHere):
+class VotingSVC(TrainedHere):
     """RBF-kernel SVC of scikit-learn for more than two classes: one machine per pair, and the most votes win.
 
     Parameters as those of `KernelSVC`, which makes one where there are more than two classes.
     """
 
     tuning_rows = KernelSVC.tuning_rows
-    # Declared once: what KernelSVC takes, this takes.
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KernelSVC._parameter_constraints
     __init__ = KernelSVC.__init__
+
+    def _validate_params(self) -> None:
+        check_limits(self, like=KernelSVC)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any = None, y: Any = None, eval_set: Any = None, observer: Any = None) -> Self:
@@ -350,25 +322,4 @@ class VotingSVC(_TrainedHere):
         model = cls(**meta["params"])
         model.gamma_, model.curve_ = meta["gamma"], {}
         model._hold(FittedClassifier.from_state(meta, arrays).estimator)
-        return model
-
-
-class SklearnModel(SettingsOfBase, _TrainedHere):
-    """Any classifier of scikit-learn, with its own settings: what ``_target_: sklearn.svm.SVC`` becomes.
-
-    Parameters
-    ----------
-    base : unfitted classifier
-    """
-
-    def _train(self, X: Any, y: np.ndarray) -> Any:
-        return clone(self.base).fit(X, y)
-
-    @classmethod
-    def from_state(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-        """Inverse of `get_state`."""
-        estimator = FittedClassifier.from_state(meta, arrays).estimator
-        model = cls(clone(estimator))
-        model.curve_ = {}
-        model._hold(estimator)
         return model

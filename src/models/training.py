@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from models.batches import Batch, BatchView, RowSource, windows
+from models.descent import descend
 from models.distances import to_tensor
 from models.expansions import LiveExpansion
-from models.expansions.base import ScoreTracker
+from models.expansions.expansion import ScoreTracker
+from models.threat import Threat
 
 Observer = Callable[..., None]
 
@@ -74,7 +76,7 @@ class TrainingRecord:
     late_scores: list[Tensor] = field(default_factory=list)
 
 
-class Step(NamedTuple):
+class Update(NamedTuple):
     """f ← decay · f + Σ_b coefficients[b] k(x_b, ·), one value or column per setting, and ‖f‖ after it."""
 
     decay: Tensor  # (n_columns,)
@@ -94,7 +96,7 @@ def algorithm1_step(
     penalty: Tensor,
     proximal: bool = False,
     trained: Tensor | None = None,
-) -> Step:
+) -> Update:
     """One iteration of Algorithm 1 on a batch of B rows, for every column (a setting and the fold it leaves out).
 
         v_b = 1 if 1 - y_b f(x_b) + ε'‖f‖ > 0 else 0,    c_b = γ_i C v_b y_b
@@ -132,7 +134,7 @@ def algorithm1_step(
     if proximal:
         shrink = torch.where(norm > 0, (1.0 - shrinkage / norm).clamp_(min=0.0), 1.0)
         decay, coefficients, norm = decay * shrink, coefficients * shrink, norm * shrink
-    return Step(decay, coefficients, norm, violators)
+    return Update(decay, coefficients, norm, violators)
 
 
 def train_columns(
@@ -190,9 +192,9 @@ def train_columns(
         for batch in window.batches:
             values = loop.step(expansion, tracker, watched, batch, signs)
             if loop.done > tail:
-                expansion.count_in_tail()
+                expansion.add_to_average()
                 for following in [*watched, tracker] if keep_all else watched:
-                    following.count_in_tail()
+                    following.add_to_average()
             if keep_all and not averaging and total - loop.done < keep_scores:
                 late_scores.append(_in_row_order(tracker, tracker.all()))
             if evaluation is not None and test_errors is not None:
@@ -275,6 +277,38 @@ class _Loop:
         return TrainingRecord(
             self.norms, self.violators, (~self.alive).numpy(), (vanished & self.alive).numpy(), test_errors, late_scores
         )
+
+
+class FreshExamples(RowSource):
+    """Rows of X by number, moved in the threat's own ball to where y·f is low when they are asked for.
+
+    The moved rows take the place of the rows in Algorithm 1: they are scored, violate their margins and become the
+    kernels' centres. A moved row is seen once, so there is nothing to over-fit; a row of a later pass is another one.
+    `expansion` is f while it grows, one column; one of the `steps` of descent is the fast gradient sign method.
+    """
+
+    # Rows are moved against f as it is now, so they cannot be scored ahead of their turn.
+    ahead = False
+
+    def __init__(
+        self, X: np.ndarray, dtype: torch.dtype, signs: np.ndarray, expansion: LiveExpansion, threat: Threat, steps: int
+    ):
+        super().__init__(X, dtype)
+        self.signs, self.expansion, self.threat, self.steps = signs, expansion, threat, steps
+        self._given = 0
+
+    def view(self, ids: np.ndarray) -> BatchView:
+        """Some rows, moved; each gets a number of its own, as the same row is moved elsewhere in another pass."""
+        rows = super().view(ids).X
+        y = torch.from_numpy(self.signs[ids])[:, None].to(self.dtype)
+        self.expansion.bring_up_to_date()
+
+        def slopes(points: Tensor) -> Tensor:
+            return y * self.expansion.scores_and_gradients(points)[1][:, 0]
+
+        numbers = np.arange(self._given, self._given + len(ids))
+        self._given += len(ids)
+        return BatchView(descend(self.threat, rows, slopes, self.steps), numbers)
 
 
 def _in_row_order(tracker: ScoreTracker, found: Tensor) -> Tensor:

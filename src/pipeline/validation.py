@@ -47,7 +47,7 @@ def validate(cfg: DictConfig) -> None:
 
         load(cfg.figures)
     for path, value, limits in _settings(cfg, ""):
-        _check(path, value, limits)
+        _check(_given_as(cfg, path, value), value, limits)
     _check_tuning(cfg.tune)
     check_units(cfg)
     if cfg.evaluation.convergence and importlib.util.find_spec("cvxpy") is None:
@@ -66,6 +66,13 @@ def validate(cfg: DictConfig) -> None:
         raise UserError(f"evaluation.convergence: {cfg.model.name} has no iterates of a kernel machine")
     if cfg.cache.folder is not None:
         check_writable("cache.folder", cfg.cache.folder, make=False)
+
+
+def _given_as(cfg: DictConfig, path: str, value: Any) -> str:
+    """``model.C`` for an axis of the grid that is there because of it (`fix_axes`), else the path itself."""
+    axis = path.removeprefix("tune.")
+    origin = axis_path(cfg, axis) if path.startswith("tune.") and axis in AXES else None
+    return origin if origin is not None and value == [OmegaConf.select(cfg, origin)] else path
 
 
 def check_groups(cfg: DictConfig) -> None:
@@ -165,7 +172,7 @@ def check_by_building(cfg: DictConfig) -> None:
         try:
             built = build(cfg[group], random_state=cfg.seed)
             # What scikit-learn's estimators look at when they are fitted.
-            if hasattr(built, "_parameter_constraints"):  # scikit-learn's own way; not every model has it
+            if hasattr(built, "_validate_params"):  # scikit-learn's own way; not every model has it
                 built._validate_params()
         except UserError:
             raise

@@ -47,7 +47,7 @@ def test_bad_data_and_models_are_refused(attack, model, points, labels, message)
     [
         (FGSM, {"epsilon": -0.1}, "epsilon"),
         (FGSM, {"epsilon": float("nan")}, "epsilon"),
-        (FGSM, {"epsilon": np.full(3, 0.1)}, r"epsilon must be one number, got shape \(3,\)"),
+        (FGSM, {"epsilon": np.full(3, 0.1)}, "epsilon must be"),
         (FGSM, {"epsilon": "large"}, "epsilon"),
         (FGSM, {"epsilon": None}, "epsilon"),
         (FGSM, {"norm": "l1"}, "norm"),

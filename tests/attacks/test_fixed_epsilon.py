@@ -89,9 +89,9 @@ def test_an_epsilon_of_the_call_replaces_the_attacks_own(fitted, digits):
 def test_broken_points_leave_and_cost_nothing_more(fitted, digits):
     result = PGD(epsilon=0.3, steps=10)(fitted("svc_rbf"), *digits[2:])
     standing = ~result.success
-    # All ten steps and a last look, or fewer where a row has settled in a corner of the ball.
-    assert (result.gradient_evaluations[standing] + result.queries[standing] <= 11).all()
-    assert result.gradient_evaluations[standing].mean() > 9
+    # All ten steps and a last look.
+    assert (result.gradient_evaluations[standing] == 10).all()
+    assert (result.queries[standing] == 1).all()
     assert result.gradient_evaluations[result.found].mean() < 9
 
 
@@ -103,18 +103,15 @@ def test_leaving_early_changes_nothing(epsilon, fitted, digits):
     points = best = X.astype(np.float32)
     smallest = y * model.scores(points)
     broken = smallest < 0
-    settled = 0
     for _ in range(25):
         _, gradients = model.scores_and_gradients(points)
         moved = np.clip(points - np.float32(epsilon / 4) * np.sign(y[:, None] * gradients), *limits)
-        settled += int((moved == points).all(axis=1).sum())
         points = moved.astype(np.float32)
         margins = y * model.scores(points)
         better = (margins < smallest) & ~broken
         best, smallest = np.where(better[:, None], points, best), np.where(better, margins, smallest)
         broken |= margins < 0
     result = PGD(epsilon=epsilon, steps=25)(model, X, y)
-    assert settled > 0, "some rows do settle, or this tests nothing"
     np.testing.assert_array_equal(result.success, broken)
     np.testing.assert_allclose(y * result.scores, smallest, atol=1e-5)
     assert result.gradient_evaluations.sum() < 25 * (~result.already_misclassified).sum()

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from models.certificates.gaussian import GaussianSum
-from models.certificates.region import Box, Region, region
+from models.certificates.region import Region, region
+from models.threat import Box
 
 
 def random_sum(rng: np.random.Generator, d: int) -> GaussianSum:

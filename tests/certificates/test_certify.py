@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from attacks import PGD
 from models import AdvLinearSVM, AdvSVM, DoublyStochastic, KernelSVC, certify
-from models.certificates import api
-from models.certificates.api import Contest, Quick
+from models.certificates import certify as api
+from models.certificates.contest import Contest, Quick
 from models.certificates.linear import LinearForm
 from models.certificates.region import lowest_linear, region
 

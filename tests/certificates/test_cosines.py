@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from models import AdvSVM, FixedFeatures, certify
 from models.certificates import cosines
-from models.certificates.api import contest_of
 from models.certificates.cosines import CosineSum, lowest_bends
+from models.certificates.forms import contest_of
 from models.certificates.places import Place
 from models.certificates.quartics import _SINGLE, Products, Quartic, _least_shift
 from models.certificates.region import region

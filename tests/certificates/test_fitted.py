@@ -18,7 +18,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, LinearSVC, NuSVC
 
 from models import AdvSVM, DoublyStochastic, KernelSVC, certify
-from models.certificates.api import contest_of
+from models.certificates.forms import contest_of
 from models.certificates.region import region
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import AdvSVM, certify
-from models.certificates.api import contest_of
-from models.certificates.expansions import RadialSum
+from models.certificates.forms import contest_of
+from models.certificates.of_expansions import RadialSum
 from models.certificates.region import region
 from models.kernels import Laplacian
 

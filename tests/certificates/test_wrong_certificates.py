@@ -13,8 +13,8 @@ from sklearn.svm import SVC, LinearSVC, NuSVC
 
 from attacks import bracket
 from models import AdvLinearSVM, AdvSVM, KernelSVC, certify
-from models.certificates.api import certified_radius
-from models.expansions.base import KernelSpace
+from models.certificates.certify import certified_radius
+from models.kernel_sums import KernelSpace, kernel_sum
 from models.kernels import RBF, Laplacian
 from models.rounding import Sum
 
@@ -93,7 +93,7 @@ def test_the_bound_of_float32_covers_what_it_loses(seed, copies, d, jitter, kern
         space = KernelSpace(kernel, (gamma,), d, dtype, 0)
         vectors_, weights_ = torch.from_numpy(vectors).to(dtype), torch.from_numpy(weights)[:, None]
         return (
-            kernel.sum(space, vectors_, weights_, dtype).scores(torch.from_numpy(rows).to(dtype))[:, 0].double().numpy()
+            kernel_sum(space, vectors_, weights_, dtype).scores(torch.from_numpy(rows).to(dtype))[:, 0].double().numpy()
         )
 
     apart = np.linalg.norm(rows.astype(np.float64)[:, None] - vectors.astype(np.float64), axis=2) * (1 - 1e-12)

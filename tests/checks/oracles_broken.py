@@ -10,8 +10,7 @@ import torch
 from sklearn.svm import SVC
 
 from attacks import FGSM, PGD, AttackResult, CarliniWagner, NoAttack
-from attacks.multiclass import ManyClasses
-from attacks.targets import as_target, batched_queries
+from attacks.targets import ManyClasses, as_target, batched_queries
 from models import AdvSVM, KernelSVC
 from pipeline.data.windows import row_digests
 

@@ -22,7 +22,7 @@ from models.grid import CrossValidation
 from models.linear_columns import solve_columns
 from models.linear_problem import FreeRangeProblem, best_intercept
 from models.linear_solver import solve
-from models.threat_ball import Ball
+from models.threat import Threat
 from oracles_linear import full_problem, objective
 
 
@@ -192,7 +192,7 @@ def sparse_images(n=400, d=100, seed=0):
 def test_cross_validation_of_all_columns_at_once_agrees_with_separate_fits(data):
     X, y = data()
     Cs = [1.0, 0.01, 8.0]
-    how = CrossValidation(3, "certified_accuracy", Ball(radius=0.3), 10**6)
+    how = CrossValidation(3, "certified_accuracy", Threat("l2", box=None, epsilon=0.3), 10**6)
     found = AdvLinearSVM().cv_scores(X, y, {"C": Cs}, how)
     accuracy, certified = found.accuracy, found.robust
     assert accuracy.shape == certified.shape == (3, 3)
@@ -263,7 +263,7 @@ def test_it_works_with_scikit_learns_tools():
     ("parameter", "value"), [("C", 0.0), ("C", -1.0), ("C_f", 1.5), ("attacked_class", "none"), ("tol", 0.0)]
 )
 def test_settings_out_of_range_are_named(parameter, value):
-    with pytest.raises(ValueError, match=f"'{parameter}' parameter"):
+    with pytest.raises(ValueError, match=f"^{parameter} must be"):
         AdvLinearSVM(**{parameter: value}).fit(*blobs())
 
 

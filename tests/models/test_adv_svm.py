@@ -256,7 +256,7 @@ def test_a_batch_larger_than_the_data_is_the_data():
 )
 def test_impossible_settings_name_themselves(settings, name):
     X, y = problem(n=20)
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of AdvSVM must be"):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
         AdvSVM(**settings).fit(X, y)
 
 

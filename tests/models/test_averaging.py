@@ -10,7 +10,7 @@ from models.batches import RowSource, fold_batches, shuffled_batches
 from models.expansions import KernelSpace
 from models.grid import CrossValidation
 from models.reference import algorithm1
-from models.threat_ball import Ball
+from models.threat import Threat
 from models.training import Columns, train_columns
 from oracles_models import central_differences, kernel_matrix, strongest_point_within
 
@@ -110,7 +110,7 @@ def test_a_column_of_the_grid_is_the_averaged_model(expansion, passes):
     X, y = problem()
     kernel = RBF(gamma=2.0)
     model = machine(expansion, kernel=kernel, passes=passes)
-    how = CrossValidation(2, "robust_accuracy", Ball("linf", 0.02), 10**6, random_state=7)
+    how = CrossValidation(2, "robust_accuracy", Threat("linf", 0.02, None), 10**6, random_state=7)
     found = model.cv_scores(X, y, {"C": [0.5, 4.0], "step": [0.1, 0.9]}, how)
     last = machine(expansion, "none", kernel=kernel, passes=passes).cv_scores(
         X, y, {"C": [0.5, 4.0], "step": [0.1, 0.9]}, how

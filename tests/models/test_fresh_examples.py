@@ -9,11 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import check_estimator
 
-from models import RBF, AdvSVM, DoublyStochastic, FixedFeatures, Laplacian, SupportVectors, grid_search, load, save
-from models.batches import FreshExamples, shuffled_batches
+from models import (
+    RBF,
+    AdvSVM,
+    DoublyStochastic,
+    FixedFeatures,
+    Laplacian,
+    SupportVectors,
+    descent,
+    grid_search,
+    load,
+    save,
+)
+from models.batches import shuffled_batches
 from models.grid import FoldScores, choose, standard_error
 from models.reference import fresh_examples
-from models.threat_ball import Ball
+from models.threat import Threat
+from models.training import FreshExamples
 from oracles_models import strongest_point_within
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
@@ -149,7 +161,7 @@ def test_it_stands_where_the_plain_machine_falls():
         + np.r_[0.1, np.full(20, 0.05)] * rng.standard_normal((600, 21))
     )
     X = np.clip(X, 0, 1)
-    ball, survived = Ball("linf", 0.1, BOX), {}
+    ball, survived = Threat("linf", 0.1, BOX), {}
     for adversary in ("rkhs", "input"):
         radius = 0.1 if adversary == "input" else 0.0
         model = machine(adversary=adversary, epsilon=radius, passes=4, kernel=RBF(width_scale=1.0))
@@ -159,7 +171,7 @@ def test_it_stands_where_the_plain_machine_falls():
             scores, slopes = model.scores_and_gradients(points)
             return y[400:][rows] * scores, y[400:][rows, None] * slopes
 
-        survived[adversary] = ball.survivors(X[400:], ask).mean()
+        survived[adversary] = descent.survivors(ball, X[400:], ask).mean()
     assert survived["input"] > survived["rkhs"] + 0.1
 
 

@@ -8,7 +8,7 @@ from models.batches import RowSource, fold_batches
 from models.column_grid import LATE_ITERATES
 from models.expansions import KernelSpace
 from models.grid import CrossValidation, FoldScores, choose
-from models.threat_ball import Ball
+from models.threat import Threat
 from models.training import Columns, train_columns
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
@@ -25,7 +25,9 @@ def problem(n=203, d=5, seed=0):
 def scores_of(model, X, y, C, step, widths=None, folds=4, radius=None):
     axes = {"C": C, "step": step} | ({} if widths is None else {"width_scale": widths})
     metric = "accuracy" if radius is None else "certified_accuracy"
-    return model.cv_scores(X, y, axes, CrossValidation(folds, metric, Ball(radius=radius or 0.0), random_state=7))
+    return model.cv_scores(
+        X, y, axes, CrossValidation(folds, metric, Threat("l2", box=None, epsilon=radius or 0.0), random_state=7)
+    )
 
 
 def test_every_batch_takes_the_same_number_from_each_fold():

@@ -13,8 +13,8 @@ from models import certify, load, save
 from models.networks import FGSMRS, MART, VAT, AdvNetwork, Free, Natural, Standard
 from models.networks.architecture import FirstConvolution, Standardise, build_network, interval_margins
 from models.networks.classifier import OneCycleDescent
-from models.networks.training import Neighbourhood
-from models.threat_ball import Ball
+from models.networks.losses import Neighbourhood
+from models.threat import Threat
 from models.training import DivergenceWarning
 
 WAYS = [Natural(), Standard(steps=3), MART(steps=3), VAT(), Free(replays=4), FGSMRS()]
@@ -69,7 +69,7 @@ def test_perturbations_grow_to_their_full_size_and_stay_there(ramp, digits, monk
     losses = Natural.losses
 
     def record(self, network, X, y, ball):
-        seen.append(ball.radius)
+        seen.append(ball.epsilon)
         return losses(self, network, X, y, ball)
 
     monkeypatch.setattr(Natural, "losses", record)
@@ -181,7 +181,7 @@ def test_perturbations_stay_in_ball_and_box(norm):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(50, 7, generator=generator)
     X[0, 0] = 1.5  # outside the box: may stay, may not go further
-    near = Neighbourhood(Ball(norm, 0.3, (0.0, 1.0)), X)
+    near = Neighbourhood(Threat(norm, 0.3, (0.0, 1.0)), X)
     for delta in (near.start(), near.project(torch.randn(50, 7, generator=generator))):
         size = delta.abs().amax(1) if norm == "linf" else delta.norm(dim=1)
         assert (size <= 0.3 + 1e-6).all()
@@ -243,7 +243,7 @@ def test_mart_is_the_papers_loss(monkeypatch):
     X, y = torch.rand(6, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1, 0])
     delta = 0.3 * torch.randn(6, 5, dtype=torch.float64)
     monkeypatch.setattr(Neighbourhood, "pgd", lambda self, loss, steps: delta)
-    (loss,) = MART(steps=1, beta=5.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.3, None))
+    (loss,) = MART(steps=1, beta=5.0).losses(lambda Z: Z @ weights, X, y, Threat("linf", 0.3, None))
     clean, attacked = (torch.softmax(Z @ weights, 1).numpy() for Z in (X, X + delta))
     expected = []
     for p, q, own in zip(clean, attacked, y, strict=True):
@@ -256,7 +256,7 @@ def test_vat_finds_the_direction_that_moves_a_linear_network_most():
     torch.manual_seed(0)
     weights = torch.randn(5, 2, dtype=torch.float64)
     X, y = torch.rand(1, 5, dtype=torch.float64), torch.tensor([1])
-    (loss,) = VAT(weight=2.0).losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.1, None))
+    (loss,) = VAT(weight=2.0).losses(lambda Z: Z @ weights, X, y, Threat("linf", 0.1, None))
     p = torch.softmax(X @ weights, 1)[0].numpy()
     expected = []
     for side in (1, -1):  # the divergence is even to second order: either end of the line will do
@@ -270,7 +270,7 @@ def test_the_loss_is_that_of_the_perturbed_rows(training):
     """One long step up a linear network ends in a corner of the cube, wherever it began."""
     weights = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     X, y = torch.full((2, 5), 0.5, dtype=torch.float64), torch.tensor([0, 1])
-    (loss,) = training.losses(lambda Z: Z @ weights, X, y, Ball("linf", 0.1, (0.0, 1.0)))
+    (loss,) = training.losses(lambda Z: Z @ weights, X, y, Threat("linf", 0.1, (0.0, 1.0)))
     away = torch.where((y == 0)[:, None], 1.0, -1.0) * (weights[:, 1] - weights[:, 0]).sign()
     worst = torch.nn.functional.cross_entropy((X + 0.1 * away) @ weights, y)
     # FGSM-RS steps 1.25·ε from anywhere in the cube: a start at the far end falls short of the corner.
@@ -310,7 +310,7 @@ def test_free_training_reuses_the_gradient_of_the_weights():
         return Z @ weight
 
     X, y = torch.rand(3, 4), torch.tensor([0, 1, 1])
-    for loss in Free(replays=3).losses(network, X, y, Ball("linf", 0.1, (0.0, 1.0))):
+    for loss in Free(replays=3).losses(network, X, y, Threat("linf", 0.1, (0.0, 1.0))):
         loss.backward()
     assert len(calls) == 3  # one evaluation a replay, none for the perturbation
     torch.testing.assert_close(calls[0], X)

@@ -20,8 +20,8 @@ from models import (
     save,
     with_settings,
 )
-from models.certificates.api import contest_of
 from models.certificates.differences import CosineDifference, difference, highest_score
+from models.certificates.forms import contest_of
 from models.kernels import RBF
 
 MACHINES = {
@@ -99,7 +99,7 @@ def test_the_difference_of_two_feature_machines_is_one_function(rows):
     X, y = rows
     machine = with_settings(MACHINES["features"], {"n_features": 64})
     model = OneVsRest(machine).fit(X[:200], y[:200])
-    contest = model.certificate_contest()
+    contest = contest_of(model)
     assert all(isinstance(form, CosineDifference) for form in contest.forms)
     points = X[200:210].astype(np.float64)
     quick = contest.forms[0].quick(points, np.ones(10))
@@ -120,7 +120,7 @@ def test_machines_with_other_features_are_certified_by_their_signs(rows):
         forms.append(contest_of(machine.fit(X[:200], np.where(y[:200] == label, 1, -1))).forms[0])
     assert difference(forms[0], forms[1]) is None
     contest = highest_score(np.arange(3), forms)
-    assert contest.duels[1] == [(0, -1.0), (1, 1.0), (2, -1.0)]
+    assert contest.comparisons[1] == [(0, -1.0), (1, 1.0), (2, -1.0)]
     widths = [AdvSVM(expansion="support_vectors", kernel=RBF(gamma=g)) for g in (0.1, 0.2)]
     gaussians = [contest_of(one.fit(X[:100], np.where(y[:100] == 0, 1, -1))).forms[0] for one in widths]
     assert difference(*gaussians) is None

@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import LinearSVC
 
-from models import RBF, AdvLinearSVM, AdvSVM, DoublyStochastic, FixedFeatures, KernelSVC, SupportVectors, grid_search
+from models import (
+    RBF,
+    AdvLinearSVM,
+    AdvSVM,
+    DoublyStochastic,
+    FixedFeatures,
+    KernelSVC,
+    SupportVectors,
+    descent,
+    grid_search,
+)
 from models.grid import CrossValidation, FoldScores, choose, pareto_front
-from models.threat_ball import Ball
+from models.threat import Threat
 
 EXPANSIONS = [DoublyStochastic(n_features=32), FixedFeatures(n_features=64), SupportVectors()]
 every_model = pytest.mark.parametrize("expansion", EXPANSIONS, ids=lambda e: e.name)
@@ -31,15 +41,15 @@ def problem(n=203, d=5, seed=0):
 def test_no_point_of_the_ball_loses_more_than_the_linear_loss(seed, radius, norm, boxed):
     rng = np.random.default_rng(seed)
     X, slopes = rng.random((4, 3)), rng.standard_normal((4, 2, 3))
-    ball = Ball(norm, radius, (0.0, 1.0) if boxed else None)
-    loss = ball.linear_loss(torch.from_numpy(X), torch.from_numpy(slopes)).numpy()
+    ball = Threat(norm, radius, (0.0, 1.0) if boxed else None)
+    loss = descent.linear_loss(ball, torch.from_numpy(X), torch.from_numpy(slopes)).numpy()
     moved = rng.uniform(-radius, radius, (500, 4, 3))
     if norm == "l2":
         moved *= np.minimum(1, radius / np.linalg.norm(moved, axis=2, keepdims=True))
     moved = (np.clip(X + moved, 0, 1) if boxed else X + moved) - X
     reached = -np.einsum("tnd,ncd->tnc", moved, slopes).min(0)
     assert (reached <= loss + 1e-12).all()
-    assert (np.linalg.norm(moved, axis=2).max(0) <= ball.lengths(torch.from_numpy(X)) + 1e-12).all()
+    assert (np.linalg.norm(moved, axis=2).max(0) <= descent.lengths(ball, torch.from_numpy(X)) + 1e-12).all()
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -47,9 +57,9 @@ def test_descent_on_a_linear_score_breaks_what_its_linear_loss_does(norm):
     rng = np.random.default_rng(0)
     X, w = rng.random((200, 6)), rng.standard_normal(6)
     for box in (None, (0.0, 1.0)) if norm == "linf" else (None,):
-        ball = Ball(norm, 0.2, box)
-        loss = ball.linear_loss(torch.from_numpy(X), torch.from_numpy(np.tile(w, (200, 1, 1)))).numpy()[:, 0]
-        survived = ball.survivors(X, lambda P, rows: (P @ w, np.tile(w, (len(P), 1))))
+        ball = Threat(norm, 0.2, box)
+        loss = descent.linear_loss(ball, torch.from_numpy(X), torch.from_numpy(np.tile(w, (200, 1, 1)))).numpy()[:, 0]
+        survived = descent.survivors(ball, X, lambda P, rows: (P @ w, np.tile(w, (len(P), 1))))
         assert 0 < survived.sum() < (X @ w > 0).sum()
         np.testing.assert_array_equal(survived, X @ w > loss)
 
@@ -57,26 +67,26 @@ def test_descent_on_a_linear_score_breaks_what_its_linear_loss_does(norm):
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_descent_follows_a_bend(norm):
     """The margin is lowest inside the ball, not where its first slope points: one long step is not enough."""
-    X, ball = np.zeros((1, 2)), Ball(norm, 1.0)
+    X, ball = np.zeros((1, 2)), Threat(norm, 1.0, None)
 
     def ask(points, rows):
         away = points - np.array([0.25, 0.05])
         return (away**2).sum(1) - 0.01, 2 * away
 
-    assert ask(X - ball.radius * np.sign(ask(X, None)[1]), None)[0] > 0
-    assert not ball.survivors(X, ask).any()
+    assert ask(X - ball.epsilon * np.sign(ask(X, None)[1]), None)[0] > 0
+    assert not descent.survivors(ball, X, ask).any()
 
 
 @pytest.mark.parametrize(("norm", "box"), [("l2", None), ("l2", (0.0, 1.0)), ("linf", (0.0, 1.0))])
 def test_descent_never_leaves_ball_or_box_and_gives_up_wrong_rows(norm, box):
     rng = np.random.default_rng(1)
-    X, seen, ball = rng.random((30, 5)), [], Ball(norm, 0.3, box)
+    X, seen, ball = rng.random((30, 5)), [], Threat(norm, 0.3, box)
 
     def ask(points, rows):
         seen.append((points.copy(), rows))
         return rng.random(len(points)) - 0.2, rng.standard_normal(points.shape)
 
-    survived = ball.survivors(X, ask)
+    survived = descent.survivors(ball, X, ask)
     for points, rows in seen:
         moved = points - X[rows]
         length = np.abs(moved).max(1) if norm == "linf" else np.linalg.norm(moved, axis=1)
@@ -96,14 +106,14 @@ def test_slopes_of_some_pixels_estimate_the_loss(norm, expansion):
     y = np.where(X[:, :300].mean(1) > X[:, 300:].mean(1), 1, -1)
     live = AdvSVM(expansion=expansion, batch_size=30, kernel=RBF(width_scale=0.5), dtype="float64").fit(X, y).expansion_
     points, coords = torch.from_numpy(X), torch.from_numpy(np.sort(rng.choice(600, 300, replace=False)))
-    ball = Ball(norm, 0.05, (0.0, 1.0))
+    ball = Threat(norm, 0.05, (0.0, 1.0))
     scores, gradients = live.scores_and_gradients(points)
     some_scores, some = live.scores_and_gradients(points, coords=coords)
     torch.testing.assert_close(some_scores, scores)
     torch.testing.assert_close(some, gradients[:, :, coords])
-    exact, estimate = ball.linear_loss(points, gradients), ball.sampled_loss(points, some, coords)
-    sides = Ball(norm, 0.05, (np.zeros(600), np.ones(600)))
-    torch.testing.assert_close(sides.sampled_loss(points, some, coords), estimate)
+    exact, estimate = descent.linear_loss(ball, points, gradients), descent.sampled_loss(ball, points, some, coords)
+    sides = Threat(norm, 0.05, (np.zeros(600), np.ones(600)))
+    torch.testing.assert_close(descent.sampled_loss(sides, points, some, coords), estimate)
     assert float((estimate / exact - 1).abs().max()) < 0.25
     assert float((estimate / exact - 1).mean().abs()) < 0.05
 
@@ -215,7 +225,7 @@ def test_every_axis_of_the_kernel_machine(expansion):
     alone = AdvSVM(expansion=expansion, batch_size=30, passes=1, epsilon=0.2, kernel=RBF(width_scale=4.0))
     if sizes:
         alone.set_params(expansion=type(expansion)(n_features=16))
-    how = CrossValidation(3, "robust_accuracy", Ball("linf", 0.02, (0.0, 1.0)))
+    how = CrossValidation(3, "robust_accuracy", Threat("linf", 0.02, (0.0, 1.0)))
     one = alone.cv_scores(X, y, {"C": [4.0], "step": [0.1]}, how)
     wanted = {"C": 4.0, "step": 0.1, "width_scale": 4.0, "epsilon": 0.2} | ({"n_features": 16.0} if sizes else {})
     table = result.table
@@ -236,7 +246,7 @@ def test_robust_accuracy_of_the_grid_is_that_of_the_attack(model, norm, radius):
     clean, robust = (np.array(result.table[f"mean_{name}"]) for name in ("accuracy", "robust_accuracy"))
     assert (robust <= clean + 0.05).all()
     assert all(result.table["attacked"])
-    how = CrossValidation(3, "robust_accuracy", Ball(norm, radius, (0.0, 1.0)))
+    how = CrossValidation(3, "robust_accuracy", Threat(norm, radius, (0.0, 1.0)))
     estimate = model.cv_scores(X, y, {"C": [0.05, 1.0]}, how).robust.mean(1)
     # The estimate is what ranks the settings: close to what descent finds at a small radius.
     np.testing.assert_allclose(estimate, robust, atol=0.04)
@@ -281,8 +291,8 @@ def test_tuning_for_the_threat_is_more_robust_than_tuning_for_accuracy():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"metric": "robust_accuracy", "norm": "l1"}, "norm='l1'"),
-        ({"radius": -1.0}, "radius"),
+        ({"metric": "robust_accuracy", "norm": "l1"}, "norm must be"),
+        ({"radius": -1.0}, "must be a number >= 0"),
         ({"select": "best"}, "select='best'"),
         ({"width": [0.0]}, "width_scale must be"),
         ({"epsilon": [-0.1]}, "epsilon must be"),

@@ -17,8 +17,9 @@ from models import AdvLinearSVM, AdvSVM, FixedFeatures, KernelSVC, OneVsRest, ce
 from models import grid as grid_module
 from models import svc as svc_module
 from models.distances import pair_distances
+from models.fitted import SklearnModel
 from models.linear_problem import DenseRows, SparsePlusLowRank
-from models.svc import SklearnModel, VotingSVC
+from models.svc import VotingSVC
 
 
 def rows(n: int = 240, d: int = 40, classes: int = 2, dtype=np.float32) -> tuple[sparse.csr_matrix, np.ndarray]:

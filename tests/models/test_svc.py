@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from models import RBF, KernelSVC
 from models.grid import CrossValidation
-from models.threat_ball import Ball
+from models.threat import Threat
 from oracles_certificates import lowest_margin
 
 
@@ -147,7 +147,9 @@ def test_the_sharp_bound_beats_the_papers_by_far():
 def test_cross_validation_on_one_kernel_matrix_equals_separate_fits():
     X, y = digits((3, 8))
     Cs = [0.1, 1.0, 10.0]
-    found = KernelSVC().cv_scores(X, y, {"C": Cs}, CrossValidation(3, "certified_accuracy", Ball(radius=0.2), 10**6, 1))
+    found = KernelSVC().cv_scores(
+        X, y, {"C": Cs}, CrossValidation(3, "certified_accuracy", Threat("l2", box=None, epsilon=0.2), 10**6, 1)
+    )
     accuracy, certified = found.accuracy, found.robust
     gamma = RBF().resolve_gamma(X, 0)
     numbers = CrossValidation(3, random_state=1).assign((y == 8).astype(int))
@@ -186,7 +188,7 @@ def test_it_works_with_scikit_learns_tools():
 
 @pytest.mark.parametrize(("parameter", "value"), [("C", 0.0), ("width_scale", -1.0), ("gamma", 0.0), ("tol", -1.0)])
 def test_settings_out_of_range_are_named(parameter, value):
-    with pytest.raises(ValueError, match=f"'{parameter}' parameter"):
+    with pytest.raises(ValueError, match=f"^{parameter} must be"):
         KernelSVC(**{parameter: value}).fit(*digits())
 
 

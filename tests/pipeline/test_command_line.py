@@ -15,7 +15,7 @@ TYPOS = {
     "atack=pgd": "did you mean attack?",
     "attack.epsilon=abc": "attack.epsilon: Value 'abc' of type 'str' could not be converted to Float",
     "seed=1.5": "seed: Value '1.5' of type 'float' could not be converted to Integer",
-    "model.C=-1": "model.C must be greater than 0; got -1",
+    "model.C=-1": "model.C must hold numbers greater than 0; got -1",
     "model.C=null": "model.C=null: field 'model.C' is not Optional",
     "model": "'model' is not of the form key=value",
     "hydra/launcher=slrm": "did you mean slurm?",

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from models import KernelSVC, save
-from models.deployment import DeployedClassifier
+from models.fitted import DeployedClassifier
 from pipeline import fitted
 from pipeline.cache import StageStore
 from pipeline.data import load_dataset

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.svm import SVC
 
 from models import KernelSVC
-from models.svc import SklearnModel
+from models.fitted import SklearnModel
 from pipeline.data import load_dataset
 from pipeline.errors import UserError
 from pipeline.stages.protocol import check_protocol, fit_options

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from models.certificates.api import Prove, Quick
+from models.certificates.contest import Prove, Quick
+from models.certificates.definite import curvature_bound_of_blocks
 from models.certificates.places import Directions, Place, places, positive_on, proved_one_by_one, signed_gram
 from models.certificates.quartics import MANY, Quartic, quartic_of, usual_price
 from models.certificates.region import Region, lowest_linear
@@ -90,7 +91,7 @@ class FeatureBank:
         return Directions.of(self.features[0])
 
     def seen_from(self, place: Place) -> "SeenFeatures":
-        """The last answer is kept: the duels of one row are asked one after the other."""
+        """The last answer is kept: the comparisons of one row are asked one after the other."""
         if self._last is None or not place.equals(self._last.place):
             self._last = SeenFeatures(self, place)
         return self._last
@@ -118,10 +119,10 @@ class SeenFeatures:
 class CosineSum:
     """The form of a random-feature expansion; `curvature` bounds ‖∇²f‖₂ everywhere."""
 
-    def __init__(self, expansion: RandomFeatureSum, curvature: float):
+    def __init__(self, expansion: RandomFeatureSum, curvature: float, moments: "Moments | None" = None):
         self.expansion, self.curvature = expansion, curvature
         self.single = expansion.space.dtype != torch.float64
-        self.mass, self.first, self.second, self.n_terms = expansion.amplitude_moments()
+        self.mass, self.first, self.second, self.n_terms = moments or amplitude_moments(expansion)
 
     @property
     def stages(self) -> tuple[tuple[Prove, int], ...]:
@@ -154,7 +155,7 @@ class CosineSum:
         steeper = UNIT32 * (np.sqrt(self.expansion.space.dimension) + 4) * self.first
         return steeper * lengths + UNIT32 * (np.sqrt(self.n_terms) + 16) * self.mass, float(steeper)
 
-    def demands(self, where: Region) -> np.ndarray:
+    def required_margins(self, where: Region) -> np.ndarray:
         """What sign·f must exceed at the attacked point for its computed score to have that sign, shape (n,)."""
         lengths = np.linalg.norm(where.X, axis=1) + where.radius
         return (self.float32_allowance if self.single else self.errors)(lengths)[0]
@@ -168,7 +169,7 @@ class CosineSum:
         def proves(where: Region) -> np.ndarray:
             sloped = lowest_linear(gradients, where) - gradient_error * where.radius
             bent = 0.5 * self.curvature * where.radius**2 * (1 + 16 * UNIT64)
-            lost = score_error + self.demands(where) + 16 * UNIT64 * (np.abs(margins) - sloped + bent)
+            lost = score_error + self.required_margins(where) + 16 * UNIT64 * (np.abs(margins) - sloped + bent)
             return margins + sloped - bent - lost > 0
 
         return Quick(margins, proves)
@@ -185,19 +186,19 @@ class CosineSum:
 
     def proves_by_parabolas(self, where: Region, signs: np.ndarray) -> np.ndarray:
         """The parabolas of this module, proved positive by Cholesky."""
-        return proved_one_by_one(self._positive, where, signs, self.demands(where))
+        return proved_one_by_one(self._positive, where, signs, self.required_margins(where))
 
-    def _positive(self, place: Place, cell: bool, sign: float, demand: float) -> bool:
+    def _positive(self, place: Place, cell: bool, sign: float, required_margin: float) -> bool:
         frequencies, _, _, weights = self._features
-        angles, constant, gradient = self._expanded(place, sign, demand)
+        angles, constant, gradient = self._expanded(place, sign, required_margin)
         if not constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
             return False
         weights, mass = sign * weights, np.abs(weights)
         bends = mass * lowest_bends(np.where(weights > 0, angles, angles + np.pi), *self.bank.seen_from(place).reaches)
         return positive_on(place, cell, constant, gradient, _weighted_products(frequencies, bends))
 
-    def _expanded(self, place: Place, sign: float, demand: float) -> tuple[np.ndarray, float, np.ndarray]:
-        """Angles at the centre, sign·f - demand there less what rounding may hide, all told, and its gradient."""
+    def _expanded(self, place: Place, sign: float, required_margin: float) -> tuple[np.ndarray, float, np.ndarray]:
+        """Angles at the centre, sign·f less the margin it needs and what rounding may hide, and its gradient."""
         frequencies, lengths, _, weights = self._features
         angles = self.bank.seen_from(place).angles
         mass, d, radius = np.abs(weights), len(place.center), place.radius
@@ -205,7 +206,7 @@ class CosineSum:
         reach = radius + float(np.linalg.norm(place.center))
         grown = float(mass @ ((1 + lengths * reach) * (1 + lengths * radius) ** 4))
         slack = 16 * UNIT64 * (len(mass) + d + 16) * grown
-        constant = sign * float(weights @ np.cos(angles)) - demand - slack
+        constant = sign * float(weights @ np.cos(angles)) - required_margin - slack
         return angles, constant, -sign * ((weights * np.sin(angles)) @ frequencies)
 
     @cached_property
@@ -219,9 +220,9 @@ class CosineSum:
     def proves_by_quartics(self, where: Region, signs: np.ndarray) -> np.ndarray:
         """The fourth-order bound of ``models.certificates.quartics``, proved positive by Cholesky."""
         frequencies, _, _, weights = self._features
-        demands, proved, known = self.demands(where), np.zeros(len(where), dtype=bool), {}
+        required_margins, proved, known = self.required_margins(where), np.zeros(len(where), dtype=bool), {}
         for row, place, cell in places(where):
-            angles, constant, gradient = self._expanded(place, float(signs[row]), float(demands[row]))
+            angles, constant, gradient = self._expanded(place, float(signs[row]), float(required_margins[row]))
             if constant + float(lowest_linear(gradient[None], place.region())[0]) > 0:
                 hessian = -(frequencies * (signs[row] * weights * np.cos(angles))[:, None]).T @ frequencies
                 # Cubics and N cost the most: not for points where the usual price of the quartic says no already.
@@ -244,3 +245,47 @@ def _weighted_products(frequencies: np.ndarray, factors: np.ndarray) -> np.ndarr
         # Copying the frequencies costs more than the half of the product that symmetry saves.
         return (frequencies * factors[:, None]).T @ frequencies
     return signed_gram(frequencies, factors)
+
+
+def curvature_of(expansion: RandomFeatureSum) -> float:
+    """Rigorous bound of ‖∇²f‖₂ everywhere, first column."""
+    scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
+    stream = expansion.stream.in_dtype(torch.float64)
+    return curvature_bound_of_blocks(
+        (stream.block(number).frequencies.t().numpy() * scale, weights[:, 0].double().numpy())
+        for number, weights in expansion.live_blocks()
+    )
+
+
+Moments = tuple[float, float, float, int]
+
+
+def amplitude_moments(expansion: RandomFeatureSum) -> Moments:
+    """Σ|w_k|, Σ|w_k|‖ω_k‖, Σ|w_k|‖ω_k‖² and the number of features, first column."""
+    scale = expansion.space.kernel.frequency_scale(expansion.space.gammas[0])
+    moments, blocks = torch.zeros(3, dtype=torch.float64), list(expansion.live_blocks())
+    for number, weights in blocks:
+        frequencies = expansion.stream.block(number).frequencies
+        lengths = frequencies.square().sum(0).sqrt_().double() * scale
+        amplitudes = weights[:, 0].double().abs()
+        moments += torch.stack([(amplitudes * lengths**power).sum() for power in range(3)])
+    mass, first, second = moments.tolist()
+    return mass, first, second, len(blocks) * expansion.n_features
+
+
+def curvature_estimates(expansion: RandomFeatureSum, columns: torch.Tensor, iterations: int = 12) -> torch.Tensor:
+    """λ_max(Σ_k |w_k| ω_k ω_kᵀ) for many columns of one width, by power iteration: a little low, for tuning."""
+    space = expansion.space
+    scale = space.kernel.frequency_scale(space.gamma_of(columns, expansion.n_columns))
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(space.dimension, len(columns), dtype=space.dtype, generator=generator)
+    values = torch.zeros(len(columns), dtype=space.dtype)
+    for _ in range(iterations):
+        vectors /= vectors.norm(dim=0).clamp_(min=torch.finfo(vectors.dtype).tiny)
+        product = torch.zeros_like(vectors)
+        for number, weights in expansion.live_blocks():
+            frequencies = expansion.stream.block(number).frequencies
+            product += frequencies @ (weights[:, columns].abs() * (frequencies.t() @ vectors))
+        values = product.norm(dim=0)
+        vectors = product
+    return values.double() * scale**2

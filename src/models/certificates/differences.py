@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.certificates.api import Contest, Prove
+from models.certificates.contest import Contest, Prove
 from models.certificates.cosines import CosineSum, FeatureBank
 from models.certificates.definite import curvature_bound
 from models.certificates.scaling import same_scaling
@@ -32,11 +32,11 @@ def highest_score(classes: np.ndarray, forms: Sequence[Any], slack: float = 0.0)
 
 def pairs(n_classes: int) -> list[list[tuple[int, float]]]:
     """Pair number p of (i, j), i < j, is positive for i."""
-    duels: list[list[tuple[int, float]]] = [[] for _ in range(n_classes)]
+    comparisons: list[list[tuple[int, float]]] = [[] for _ in range(n_classes)]
     for number, (i, j) in enumerate(combinations(range(n_classes), 2)):
-        duels[i].append((number, 1.0))
-        duels[j].append((number, -1.0))
-    return duels
+        comparisons[i].append((number, 1.0))
+        comparisons[j].append((number, -1.0))
+    return comparisons
 
 
 def difference(one: Any, other: Any, bank: "FeatureBank | None" = None) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from models.certificates.api import Prove, Quick
+from models.certificates.contest import Prove, Quick
 from models.certificates.region import Region, lowest_linear
 from models.certificates.scaling import Scaling
 from models.rounding import UNIT32, UNIT64
@@ -23,6 +23,7 @@ class LinearForm:
     mass: np.ndarray | None = None  # (d,)
     constant: float = 0.0
     terms: int = 0
+    allowance: float = 0.0  # what else the model's own answer may be off by
     scaling: Scaling | None = None  # what the model does to x first; the weights are those of the scaled features
 
     stages: ClassVar[tuple[tuple[Prove, int], ...]] = ()
@@ -34,7 +35,8 @@ class LinearForm:
         mass = np.abs(self.weights) + np.abs(other.weights)
         constant, unit = abs(self.intercept) + abs(other.intercept), max(self.unit, other.unit)
         weights, intercept = self.weights - other.weights, self.intercept - other.intercept
-        return LinearForm(weights, intercept, unit, mass, constant, scaling=self.scaling)
+        allowance = self.allowance + other.allowance
+        return LinearForm(weights, intercept, unit, mass, constant, allowance=allowance, scaling=self.scaling)
 
     def in_float32(self) -> "LinearForm":
         """The same function, scored in float32."""
@@ -61,7 +63,7 @@ class LinearForm:
         # in the model's own arithmetic, for the attacked point's.
         reach = np.abs(X) @ mass + abs(self.intercept) + self.constant
         moved = reach + moves @ mass
-        lost = (len(mass) + self.terms + 4) * 2 * (UNIT64 * reach + self.unit * moved) + 2 * drift
+        lost = (len(mass) + self.terms + 4) * 2 * (UNIT64 * reach + self.unit * moved) + 2 * drift + self.allowance
         slopes = signs[:, None] * weights
         return signs * (X @ self.weights + self.intercept) + lowest_linear(slopes, where) - lost - _TINY
 

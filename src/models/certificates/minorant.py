@@ -35,7 +35,7 @@ from math import factorial
 import numpy as np
 from scipy.special import gammainc
 
-from models.certificates.gaussian import GaussianSum
+from models.certificates.gaussian_function import Gaussians
 from models.certificates.places import Place, positive_on, proved_one_by_one, signed_gram
 from models.certificates.region import Region, lowest_linear
 from models.rounding import UNIT64
@@ -87,8 +87,8 @@ class Minorant:
         return total, cost
 
 
-def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: float = 0.5) -> Minorant | None:
-    """The quadratic below sign·f - demand on a place; None where it is not positive at the centre.
+def minorant(form: Gaussians, sign: float, place: Place, required_margin: float, mix: float = 0.5) -> Minorant | None:
+    """The quadratic below sign·f - required_margin on a place; None where it is not positive at the centre.
 
     `mix` says where the shift is between the centroids of the negative (0) and of the positive terms (1).
     """
@@ -99,7 +99,7 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
     V = np.subtract(form.centers, form.scaled(place.center), out=E[:m])
     squared = np.einsum("ij,ij->i", V, V)
     a = sign * form.weights * np.exp(-gamma * squared)
-    beta = sign * form.intercept - demand
+    beta = sign * form.intercept - required_margin
     if not a.sum() + beta > 0:
         return None
     a = np.append(a, beta)
@@ -134,13 +134,13 @@ def minorant(form: GaussianSum, sign: float, place: Place, demand: float, mix: f
     return Minorant(float(a.sum()), gradient, E, curvatures, reach**2, ridge * scale**2, ridge_below, slack)
 
 
-def proves_by_parabolas(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
+def proves_by_parabolas(form: Gaussians, where: Region, signs: np.ndarray) -> np.ndarray:
     """Whether the minorant is positive over every region: crudely first, then by its matrix."""
-    return proved_one_by_one(partial(_positive_by_parabolas, form), where, signs, form.demands(where))
+    return proved_one_by_one(partial(_positive_by_parabolas, form), where, signs, form.required_margins(where))
 
 
-def _positive_by_parabolas(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:
-    below = minorant(form, sign, place, demand)
+def _positive_by_parabolas(form: Gaussians, place: Place, cell: bool, sign: float, required_margin: float) -> bool:
+    below = minorant(form, sign, place, required_margin)
     if below is None:
         return False
     linear = float(lowest_linear(below.gradient[None], place.region())[0])
@@ -184,17 +184,17 @@ def remainder(squared_norm: float, norms: np.ndarray, errors: np.ndarray, u: flo
     return float(total) * (1 + 1e-10)
 
 
-def proves_by_orders(form: GaussianSum, where: Region, signs: np.ndarray) -> np.ndarray:
+def proves_by_orders(form: Gaussians, where: Region, signs: np.ndarray) -> np.ndarray:
     """Whether the bound by orders is positive over every region."""
-    return proved_one_by_one(partial(_positive_by_orders, form), where, signs, form.demands(where))
+    return proved_one_by_one(partial(_positive_by_orders, form), where, signs, form.required_margins(where))
 
 
-def _positive_by_orders(form: GaussianSum, place: Place, cell: bool, sign: float, demand: float) -> bool:
+def _positive_by_orders(form: Gaussians, place: Place, cell: bool, sign: float, required_margin: float) -> bool:
     gamma, m = form.gamma, len(form.weights)
     V = form.centers - form.scaled(place.center)
     squared = np.einsum("ij,ij->i", V, V)
     a = sign * form.weights * np.exp(-gamma * squared)
-    beta = sign * form.intercept - demand
+    beta = sign * form.intercept - required_margin
     distance = float(form.distances(place.region())[0])
     farthest = gamma * distance**2 * (1 + 16 * UNIT64)
     if not farthest < 300:

@@ -85,10 +85,15 @@ def places(where: Region) -> Iterator[tuple[int, Place, bool]]:
 
 
 def proved_one_by_one(
-    positive: Callable[[Place, bool, float, float], bool], where: Region, signs: np.ndarray, demands: np.ndarray
+    positive: Callable[[Place, bool, float, float], bool],
+    where: Region,
+    signs: np.ndarray,
+    required_margins: np.ndarray,
 ) -> np.ndarray:
-    """``positive(place, whether it is a cell, sign, demand)`` of every region, shape (n,)."""
-    rows = [positive(place, cell, float(signs[row]), float(demands[row])) for row, place, cell in places(where)]
+    """``positive(place, whether it is a cell, sign, required_margin)`` of every region, shape (n,)."""
+    rows = [
+        positive(place, cell, float(signs[row]), float(required_margins[row])) for row, place, cell in places(where)
+    ]
     return np.array(rows, dtype=bool)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-_GROW = 1 + 8 * np.finfo(np.float64).eps
+from models.threat import Box
 
-Box = tuple[Any, Any] | None
+_GROW = 1 + 8 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,6 @@ def region(X: np.ndarray, epsilon: float | np.ndarray, norm: str = "l2", box: Bo
         lower, upper = np.maximum(-edge, (low - X) * _GROW), np.minimum(edge, (high - X) * _GROW)
     reach = np.linalg.norm(np.maximum(-lower, upper), axis=1) * (1 + X.shape[1] * np.finfo(np.float64).eps)
     return Region(X, lower, upper, reach if norm == "linf" else np.minimum(size, reach))
-
-
-def box_of(box: Box, rows: Any) -> Box:
-    """The box of some of the rows: edges that differ from row to row have shape (n, d)."""
-    if box is None:
-        return None
-    low, high = (np.asarray(edge)[rows] if np.ndim(edge) == 2 else edge for edge in box)
-    return low, high
 
 
 def lowest_linear(slopes: np.ndarray, where: Region, rounds: int = 30) -> np.ndarray:

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from models.batches import Batch, BatchView
 from models.distances import chunks
-from models.expansions.base import WINDOW_BYTES, KernelSpace, RunningScores, negligible
-from models.expansions.random_features import FeatureStream, RandomFeatures, RandomFeatureSum
-from models.registry import at_least
+from models.expansions.expansion import WINDOW_BYTES, RunningScores, negligible
+from models.expansions.feature_stream import FeatureStream
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.kernel_sums import KernelSpace
+from models.limits import whole
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class DoublyStochastic(RandomFeatures):
         Independent frequencies, or those of a block orthogonal: nearer to the kernel at the same number.
     """
 
-    n_features: Annotated[int, at_least(1)] = 1024
+    n_features: Annotated[int, whole(1)] = 1024
 
     name: ClassVar[str] = "doubly_stochastic"
 

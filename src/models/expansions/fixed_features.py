@@ -10,9 +10,11 @@ from torch import Tensor
 
 from models.batches import Batch, BatchView
 from models.distances import chunks
-from models.expansions.base import WINDOW_BYTES, KernelSpace, ScoreTracker
-from models.expansions.random_features import FeatureStream, RandomFeatures, RandomFeatureSum
-from models.registry import at_least
+from models.expansions.expansion import WINDOW_BYTES, ScoreTracker
+from models.expansions.feature_stream import FeatureStream
+from models.expansions.random_features import RandomFeatures, RandomFeatureSum
+from models.kernel_sums import KernelSpace
+from models.limits import whole
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class FixedFeatures(RandomFeatures):
         Independent frequencies, or orthogonal ones: nearer to the kernel at the same number, for larger certificates.
     """
 
-    n_features: Annotated[int, at_least(1)] = 8192
+    n_features: Annotated[int, whole(1)] = 8192
 
     name: ClassVar[str] = "fixed_features"
     approaches_kernel: ClassVar[bool] = False
@@ -70,7 +72,7 @@ class FixedFeatureSum(RandomFeatureSum):
         if self.n_columns == 1:
             self.terms.append(term)
 
-    def count_in_tail(self) -> None:
+    def add_to_average(self) -> None:
         self._tail_sum = self.weights.clone() if self._tail_count == 0 else self._tail_sum.add_(self.weights)
         self._tail_count += 1
 

@@ -1,4 +1,4 @@
-"""Kernel values of a view's rows against each other, computed on demand, kept within a memory budget."""
+"""Kernel values of a view's rows against each other, computed on required_margin, kept within a memory budget."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.batches import BatchView
 from models.distances import CHUNK, leading_coordinates
-from models.expansions.base import KernelSpace
+from models.kernel_sums import KernelSpace
 
 # Collecting a scattered row costs about as much as this many kernel values: a few new columns are cheaper in full.
 _GATHERING = 64

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from models.distances import row_norms
-from models.expansions.base import KernelSpace
+from models.kernel_sums import KernelSpace
 from models.rounding import UNIT64
 
 _RIDGE = 1e-8

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -10,9 +10,8 @@ from torch import Tensor
 
 from models.batches import Batch, BatchView
 from models.distances import chunks, row_norms
-from models.expansions.base import (
+from models.expansions.expansion import (
     Expansion,
-    KernelSpace,
     LiveExpansion,
     RunningScores,
     ScoreTracker,
@@ -21,13 +20,9 @@ from models.expansions.base import (
 )
 from models.expansions.kernel_cache import KernelColumns
 from models.expansions.projection import project
-from models.kernel_sum import KernelSum
-from models.kernels import Nearby
+from models.kernel_sums import KernelSpace, KernelSum, kernel_sum
+from models.limits import at_least, whole
 from models.probing import PlainProber, Prober
-from models.registry import at_least
-
-if TYPE_CHECKING:
-    from models.certificates.expansions import ExpansionCertificates
 
 # Batches trained on one view. New terms are added to the whole rest of a window, faded ones included: a short window
 # wastes less, and 4,000 rows are enough for large matrix products.
@@ -56,8 +51,8 @@ class SupportVectors(Expansion):
     """
 
     cache_mb: Annotated[float, at_least(0)] = 1024
-    budget: Annotated[int | None, at_least(2)] = None
-    rank: Annotated[int | None, at_least(1)] = None
+    budget: Annotated[int | None, whole(2)] = None
+    rank: Annotated[int | None, whole(1)] = None
 
     name: ClassVar[str] = "support_vectors"
 
@@ -187,7 +182,7 @@ class SupportVectorSum(LiveExpansion):
             squared = self.space.squared_distances(view.X[rows], vectors, view.norms[rows], vector_norms)
             self.space.kernel_product(squared, coefficients, scores[rows])
 
-    def count_in_tail(self) -> None:
+    def add_to_average(self) -> None:
         self._tail_error = max(self._tail_error, self.projection_error)
 
     def average_tail(self, start: int) -> None:
@@ -212,7 +207,7 @@ class SupportVectorSum(LiveExpansion):
         dtype = dtype or self.space.dtype
         vectors, weights = live = self.live()
         if dtype not in self._prepared or self._prepared[dtype][0] is not live:
-            self._prepared[dtype] = (live, self.space.kernel.sum(self.space, vectors, weights, dtype))
+            self._prepared[dtype] = (live, kernel_sum(self.space, vectors, weights, dtype))
         return self._prepared[dtype][1]
 
     def _all_rows(self) -> Tensor:
@@ -249,7 +244,7 @@ class SupportVectorSum(LiveExpansion):
         used = weights[:, number].ne(0)
         first, gamma = torch.tensor([0]), self.space.gamma_of(torch.tensor([number]), self.n_columns)
         space = replace(self.space, gammas=(gamma,))
-        alone = space.kernel.sum(space, vectors[used], weights[used, number][:, None], space.dtype)
+        alone = kernel_sum(space, vectors[used], weights[used, number][:, None], space.dtype)
         return lambda X: alone.scores_and_gradients(X, first, gamma)
 
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
@@ -272,18 +267,6 @@ class SupportVectorSum(LiveExpansion):
             image = self.space.kernel.from_squared_distance_(squared, self.space.gammas[0]) @ counted
             total += float(weights[rows] @ image)
         return max(total, 0.0)
-
-    def certificates(self) -> "ExpansionCertificates":
-        # Here: certificates are made of expansions, not the other way round.
-        from models.certificates.expansions import KernelCertificates
-
-        return KernelCertificates(self)
-
-    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
-        kernel, gamma = self.space.kernel, self.space.gamma_of(columns, self.n_columns)
-        # No choosing by a certificate that the fitted model would be refused.
-        kernel.value_error(0.0, 0.0, self.space.dimension, gamma)
-        return kernel.lowest_nearby(at, gamma)
 
     def iterate_scores(self, X: Tensor) -> Tensor:
         vectors = self._all_rows()

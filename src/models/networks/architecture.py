@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.certificates.api import Quick
+from models.certificates.contest import Quick
 from models.certificates.region import Region
 
 # Pictures with a shorter side have nothing for two strides of 2 to look at.

@@ -6,13 +6,11 @@ How it is trained is a ``models.networks.Training``: it turns a batch into losse
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -20,12 +18,14 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from models.binary import BinaryClassifier
-from models.certificates.api import Contest, binary_contest
+from models.certificates.contest import Form
 from models.distances import to_tensor
+from models.grid import Axes, CrossValidation, FoldScores, cross_validate_fits
+from models.limits import POSITIVE, SEED, at_least, instance, one_of, whole, within
 from models.networks.architecture import IntervalForm, build_network
-from models.networks.training import Training
+from models.networks.losses import Training
 from models.persistence import with_prefix
-from models.threat_ball import Ball
+from models.threat import Threat
 from models.training import DivergenceWarning
 
 # Rows that go through the network at once when it is only evaluated.
@@ -76,26 +76,26 @@ class AdvNetwork(BinaryClassifier):
         Steps of the weights.
     """
 
-    training: Annotated[str | Training, str, Training] = "standard"
-    epsilon: Annotated[float, Interval(Real, 0, None, closed="left")] = 8 / 255
-    norm: Annotated[str, StrOptions({"linf", "l2"})] = "linf"
-    box: Annotated[tuple[float, float] | None, tuple, list, None] = (0.0, 1.0)
-    epochs: Annotated[int, Interval(Integral, 1, None, closed="left")] = 10
-    learning_rate: Annotated[float, Interval(Real, 0, None, closed="neither")] = 0.05
-    weight_decay: Annotated[float, Interval(Real, 0, None, closed="left")] = 5e-4
-    ramp: Annotated[float, Interval(Real, 0, 1, closed="left")] = 0.4
-    batch_size: Annotated[int, Interval(Integral, 1, None, closed="left")] = 128
-    image_shape: Annotated[tuple[int, ...] | None, tuple, list, None] = None
-    device: Annotated[str, StrOptions({"cpu", "cuda"})] = "cpu"
-    random_state: Annotated[int, Interval(Integral, 0, None, closed="left")] = 0
+    training: Annotated[str | Training, instance(str, Training)] = "standard"
+    epsilon: Annotated[float, at_least(0)] = 8 / 255
+    norm: Annotated[str, one_of("linf", "l2")] = "linf"
+    box: Annotated[tuple[float, float] | None, instance(tuple, list)] = (0.0, 1.0)
+    epochs: Annotated[int, whole(1)] = 10
+    learning_rate: Annotated[float, POSITIVE] = 0.05
+    weight_decay: Annotated[float, at_least(0)] = 5e-4
+    ramp: Annotated[float, within(0, 1, open_above=True)] = 0.4
+    batch_size: Annotated[int, whole(1)] = 128
+    image_shape: Annotated[tuple[int, ...] | None, instance(tuple, list)] = None
+    device: Annotated[str, one_of("cpu", "cuda")] = "cpu"
+    random_state: Annotated[int, SEED] = 0
 
     _sparse: ClassVar[str | bool] = False
     _stored_numbers: ClassVar[tuple[str, ...]] = ("diverged", "n_iter")
 
     @property
-    def ball(self) -> Ball:
+    def threat(self) -> Threat:
         """The perturbations trained against."""
-        return Ball(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
+        return Threat(self.norm, float(self.epsilon), None if self.box is None else (self.box[0], self.box[1]))
 
     def _validate_params(self) -> None:
         super()._validate_params()
@@ -138,8 +138,8 @@ class AdvNetwork(BinaryClassifier):
                 losses = []
                 for part in torch.randperm(len(rows)).split(size)[:batches]:
                     grown = min(1.0, step / (self.ramp * total)) if self.ramp else 1.0
-                    ball = replace(self.ball, radius=grown * float(self.epsilon))
-                    for loss in training.losses(self.logits, rows[part], labels[part], ball):
+                    threat = replace(self.threat, epsilon=grown * float(self.epsilon))
+                    for loss in training.losses(self.logits, rows[part], labels[part], threat):
                         descent.step(loss)
                         losses.append(loss.detach())
                         step += 1
@@ -172,10 +172,8 @@ class AdvNetwork(BinaryClassifier):
         found: Tensor = self.network_(X)
         return found
 
-    def cv_scores(self, X: Any, y: Any, axes: Any, how: Any) -> Any:
+    def cv_scores(self, X: Any, y: Any, axes: Axes, how: CrossValidation) -> FoldScores:
         """For ``models.grid_search``: one fit per setting, scored on one fold, as a fit takes minutes."""
-        from models.grid import cross_validate_fits
-
         scores = cross_validate_fits(self, X, y, axes, how, only=1)
         return replace(scores, messages=[f"A network is scored on the first of the {how.folds} folds."])
 
@@ -212,10 +210,10 @@ class AdvNetwork(BinaryClassifier):
         return to_tensor(self._validate_rows(X), next(self.network_.parameters()).dtype)
 
     # -- certificates --------------------------------------------------------------------------------------------------
-    def certificate_contest(self) -> Contest:
-        """How the network decides, for ``models.certify``; interval arithmetic proves what it can."""
+    def form(self) -> tuple[Form, float]:
+        """What ``models.certify`` asks; interval arithmetic proves what it can."""
         unit = torch.finfo(next(self.network_.parameters()).dtype).eps / 2
-        return binary_contest(self.classes_, IntervalForm(self.network_), 0.0 if unit < 1e-12 else 2 * unit)
+        return IntervalForm(self.network_), 0.0 if unit < 1e-12 else 2 * unit
 
     # -- files ---------------------------------------------------------------------------------------------------------
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -112,7 +112,7 @@ def verdicts_on(
     broken = np.asarray(result.success if bounded else result.success & (result.distortion_l2 <= threat.epsilon))
     started = time.perf_counter()
     constraints = constraints_of(data) if constraints is None else constraints
-    if callable(getattr(trained.model, "certificate_contest", None)):
+    if callable(getattr(trained.model, "certify", None)):
         # Of broken rows only the cheapest proof is asked, in case it contradicts.
         for rows, limit in ((np.flatnonzero(broken), 0.0), (np.flatnonzero(~broken), seconds)):
             # What constrains the attacker is for the proof a box around every row.
@@ -133,7 +133,7 @@ def _ball_inside(constraints: Any, epsilon: float) -> float | None:
     """The L2 ball in a ball cut by what limits the attacker: none where a feature or a direction is closed to him."""
     if constraints is None:
         return None
-    if constraints.mask is not None or constraints.direction is not None:
+    if any(getattr(constraints, name) is not None for name in ("mask", "mutable", "direction", "monotone")):
         return 0.0
     return epsilon if constraints.epsilon is None else min(epsilon, float(np.min(constraints.epsilon)))
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 # Models that were logged by earlier versions name this module as their loader.
-from models.deployment import OUTPUTS, DeployedClassifier, _load_pyfunc
+from models.deployment import OUTPUTS, _load_pyfunc
+from models.fitted import DeployedClassifier
 from pipeline.code import version_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
-from models.registry import POSITIVE, Registered
-from models.threat_ball import Ball
+from models.descent import room
+from models.limits import POSITIVE
+from models.registry import Registered
+from models.threat import Threat
 
 Network = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor], Tensor]
@@ -22,9 +24,9 @@ class Neighbourhood:
     A clean value outside the box may stay where it is.
     """
 
-    def __init__(self, ball: Ball, X: Tensor):
-        self.norm, self.radius, self.X = ball.norm, ball.radius, X
-        self.fall, self.rise = ball.room(X)
+    def __init__(self, threat: Threat, X: Tensor):
+        self.norm, self.radius, self.X = threat.norm, threat.epsilon, X
+        self.fall, self.rise = room(threat, X)
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Steepest ascent of unit size: the sign, or the normalised gradient."""
@@ -33,7 +35,7 @@ class Neighbourhood:
         return gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)
 
     def project(self, delta: Tensor) -> Tensor:
-        """Into the ball, then into the box: 0 lies in both, so the result does too."""
+        """Into the threat, then into the box: 0 lies in both, so the result does too."""
         if self.norm == "l2":
             delta = delta * (self.radius / delta.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
         return delta.clamp(-self.fall, self.rise)
@@ -63,8 +65,10 @@ class Neighbourhood:
 class Training(Registered, ABC, family="training"):
     """Settings of a way of training. A subclass with a `name` is known by it from then on."""
 
+    formerly: ClassVar[str | None] = "models.networks.training"
+
     @abstractmethod
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
         """Losses of a batch, one after the other.
 
         Parameters
@@ -74,7 +78,7 @@ class Training(Registered, ABC, family="training"):
         X : tensor of shape (n, d)
         y : int tensor of shape (n,)
             0 or 1.
-        ball : Ball
+        threat : Threat
             The perturbations to train against.
         """
 
@@ -95,7 +99,7 @@ class Natural(Training):
 
     name: ClassVar[str] = "natural"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
         yield cross_entropy(network(X), y)
 
 
@@ -113,14 +117,14 @@ class Standard(Training):
 
     name: ClassVar[str] = "standard"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
+        delta = Neighbourhood(threat, X).pgd(_summed_loss(network, y), self.steps)
         yield cross_entropy(network(X + delta), y)
 
 
 @dataclass(frozen=True)
 class FGSMRS(Training):
-    """One step from a random start, a quarter longer than the ball's radius: Wong, Rice, Kolter (ICLR 2020).
+    """One step from a random start, a quarter longer than the threat's radius: Wong, Rice, Kolter (ICLR 2020).
 
     Parameters
     ----------
@@ -132,9 +136,9 @@ class FGSMRS(Training):
 
     name: ClassVar[str] = "fgsm_rs"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        near = Neighbourhood(ball, X)
-        delta = near.ascend(_summed_loss(network, y), near.start(), self.step * ball.radius)
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
+        near = Neighbourhood(threat, X)
+        delta = near.ascend(_summed_loss(network, y), near.start(), self.step * threat.epsilon)
         yield cross_entropy(network(X + delta), y)
 
 
@@ -154,14 +158,14 @@ class Free(Training):
 
     name: ClassVar[str] = "free"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        near, delta = Neighbourhood(ball, X), torch.zeros_like(X)
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
+        near, delta = Neighbourhood(threat, X), torch.zeros_like(X)
         for _ in range(self.replays):
             delta = delta.detach().requires_grad_()
             loss = cross_entropy(network(X + delta), y)
             yield loss  # its backward pass fills delta.grad beside the weights' gradients
             assert delta.grad is not None
-            delta = near.project((delta + ball.radius * near.direction(delta.grad)).detach())
+            delta = near.project((delta + threat.epsilon * near.direction(delta.grad)).detach())
 
 
 @dataclass(frozen=True)
@@ -183,8 +187,8 @@ class MART(Training):
 
     name: ClassVar[str] = "mart"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
-        delta = Neighbourhood(ball, X).pgd(_summed_loss(network, y), self.steps)
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
+        delta = Neighbourhood(threat, X).pgd(_summed_loss(network, y), self.steps)
         clean, attacked = softmax(network(X), dim=1), log_softmax(network(X + delta), dim=1)
         own = y[:, None]
         # -log p_y - log(1 - max over other classes of p): with two classes the second is -log p_y again.
@@ -216,7 +220,7 @@ class VAT(Training):
 
     name: ClassVar[str] = "vat"
 
-    def losses(self, network: Network, X: Tensor, y: Tensor, ball: Ball) -> Iterator[Tensor]:
+    def losses(self, network: Network, X: Tensor, y: Tensor, threat: Threat) -> Iterator[Tensor]:
         logits = network(X)
         target = log_softmax(logits.detach(), dim=1)
 
@@ -228,6 +232,6 @@ class VAT(Training):
             trial = (self.xi * direction / direction.norm(dim=1, keepdim=True)).requires_grad_()
             (direction,) = torch.autograd.grad(divergence(X + trial).sum(), trial)
             direction = direction + 1e-12 * torch.randn_like(X)  # a flat divergence has no direction: any will do
-        near = Neighbourhood(ball, X)
-        delta = near.project(ball.radius * near.direction(direction))
+        near = Neighbourhood(threat, X)
+        delta = near.project(threat.epsilon * near.direction(direction))
         yield cross_entropy(logits, y) + self.weight * divergence(X + delta).mean()

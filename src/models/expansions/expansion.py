@@ -5,77 +5,21 @@ at once, the *columns*: the settings and folds of a grid. A single model is one 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from models.batches import Batch, BatchView
-from models.distances import row_norms, squared_distances
-from models.kernels import Kernel, Nearby
+from models.kernel_sums import KernelSpace
 from models.probing import PlainProber, Prober
 from models.registry import Registered
 
-if TYPE_CHECKING:
-    from models.certificates.expansions import ExpansionCertificates
-
 # Rows held by one training window, in bytes.
 WINDOW_BYTES = 2**28
-
-
-@dataclass(frozen=True)
-class KernelSpace:
-    """Kernel, widths, input dimension and arithmetic of an expansion.
-
-    With G widths the columns come in G consecutive groups of equal size, one per width, so that distances and X @ Ω are
-    shared.
-    """
-
-    kernel: Kernel
-    gammas: tuple[float, ...]
-    dimension: int
-    dtype: torch.dtype
-    seed: int
-
-    def squared_distances(
-        self, A: Tensor, B: Tensor, norms_a: Tensor | None = None, norms_b: Tensor | None = None
-    ) -> Tensor:
-        """‖a - b‖² for all pairs, as exactly as the kernel needs them."""
-        norms_a = row_norms(A) if norms_a is None else norms_a
-        norms_b = row_norms(B) if norms_b is None else norms_b
-        return squared_distances(A, B, norms_a, norms_b, refine=self.kernel.refine_distances)
-
-    def groups(self, n_columns: int) -> Iterator[tuple[float, slice]]:
-        """(gamma, columns) for each width."""
-        size = n_columns // len(self.gammas)
-        for number, gamma in enumerate(self.gammas):
-            yield gamma, slice(number * size, (number + 1) * size)
-
-    def gamma_of(self, columns: Tensor, n_columns: int) -> float:
-        """The width that some of `n_columns` columns share."""
-        size = n_columns // len(self.gammas)
-        group = int(columns[0]) // size
-        if bool((columns // size != group).any()):
-            raise ValueError("columns of different widths have no common gradient pass")
-        return self.gammas[group]
-
-    def kernel_product(self, squared: Tensor, coefficients: Tensor, out: Tensor) -> Tensor:
-        """out += k(squared) @ coefficients, each group of columns with its own width. May overwrite `squared`."""
-        for gamma, group in self.groups(coefficients.shape[1]):
-            distances = squared if len(self.gammas) == 1 else squared.clone()
-            out[:, group].addmm_(self.kernel.from_squared_distance_(distances, gamma), coefficients[:, group])
-        return out
-
-    def quadratic_form(self, squared: Tensor, coefficients: Tensor) -> Tensor:
-        """Σ_{b,b'} c_b c_b' k(x_b, x_b') for each column, shape (n_columns,), float64, from the squared distances."""
-        image = torch.zeros_like(coefficients)
-        for gamma, group in self.groups(coefficients.shape[1]):
-            gram = self.kernel.from_squared_distance_(squared.clone(), gamma)
-            image[:, group] = gram.double() @ coefficients[:, group]
-        return (coefficients * image).sum(0)
 
 
 class ScoreTracker(ABC):
@@ -97,7 +41,7 @@ class ScoreTracker(ABC):
     def all(self) -> Tensor:
         """Current scores of the whole view, if no row has ever been `finished`."""
 
-    def count_in_tail(self) -> None:  # noqa: B027
+    def add_to_average(self) -> None:  # noqa: B027
         """The scores just reached are some of those to be averaged."""
 
     @abstractmethod
@@ -128,7 +72,7 @@ class RunningScores(ScoreTracker):
     def all(self) -> Tensor:
         return self.scores
 
-    def count_in_tail(self) -> None:
+    def add_to_average(self) -> None:
         self._tail_sum = self.scores.clone() if self._tail_count == 0 else self._tail_sum.add_(self.scores)
         self._tail_count += 1
 
@@ -193,7 +137,7 @@ class LiveExpansion(ABC):
         """scores[start:] ← decay · scores[start:] + newest term."""
         raise TypeError(f"{type(self).__name__} keeps no running scores")
 
-    def count_in_tail(self) -> None:  # noqa: B027
+    def add_to_average(self) -> None:  # noqa: B027
         """The iterate just reached is one of those to be averaged."""
 
     def average_tail(self, start: int) -> None:
@@ -232,23 +176,9 @@ class LiveExpansion(ABC):
     def probe(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
         """Even and odd part of f(x ± h·e_j) in h, both (n, q), for the first column."""
 
-    @abstractmethod
-    def certificates(self) -> "ExpansionCertificates":
-        """What can be proved of the first column."""
-
     def prober(self) -> Prober | PlainProber:
         """Answers `probe` again and again for rows of which few columns change in between."""
         return PlainProber(self)
-
-    # How `tuning_bound` differs from the fitted model's own certificate, for the user.
-    tuning_note: ClassVar[str] = ""
-
-    @abstractmethod
-    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
-        """Lower bound of y·f around a point, good enough to choose settings by, shape (n, c); rounding does not count.
-
-        `columns`, shape (c,), are those that `at` is about.
-        """
 
     def staged_scores(self, X: Tensor) -> Tensor:
         """Scores of every stage, shape (T, n), first column: the iterate, and in the tail the mean of it so far."""

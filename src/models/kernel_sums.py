@@ -1,22 +1,72 @@
-"""A kernel sum made ready to be evaluated again and again, as attacks do: scores, gradients and probes."""
+"""Sums of kernels: the space they live in, and sums made ready for many evaluations: scores, gradients and probes."""
 
 import math
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from models.distances import chunks, row_norms
-from models.probing import GaussianProber, PlainProber, Prober
-
-if TYPE_CHECKING:
-    from models.expansions.base import KernelSpace, LiveExpansion
+from models.distances import chunks, row_norms, squared_distances
+from models.kernels import Kernel
+from models.probing import Asked, PlainProber, Prober
 
 # Rows of matrices are whole vectors of the processor, 8 float32 each: products into others take half as long again.
 _VECTOR = 8
 # Leaving columns out copies part of every point: worth it from a tenth of the columns on.
 _WORTH_IT = 0.9
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """Kernel, widths, input dimension and arithmetic of an expansion.
+
+    With G widths the columns come in G consecutive groups of equal size, one per width, so that distances and X @ Ω are
+    shared.
+    """
+
+    kernel: Kernel
+    gammas: tuple[float, ...]
+    dimension: int
+    dtype: torch.dtype
+    seed: int
+
+    def squared_distances(
+        self, A: Tensor, B: Tensor, norms_a: Tensor | None = None, norms_b: Tensor | None = None
+    ) -> Tensor:
+        """‖a - b‖² for all pairs, as exactly as the kernel needs them."""
+        norms_a = row_norms(A) if norms_a is None else norms_a
+        norms_b = row_norms(B) if norms_b is None else norms_b
+        return squared_distances(A, B, norms_a, norms_b, refine=self.kernel.refine_distances)
+
+    def groups(self, n_columns: int) -> Iterator[tuple[float, slice]]:
+        """(gamma, columns) for each width."""
+        size = n_columns // len(self.gammas)
+        for number, gamma in enumerate(self.gammas):
+            yield gamma, slice(number * size, (number + 1) * size)
+
+    def gamma_of(self, columns: Tensor, n_columns: int) -> float:
+        """The width that some of `n_columns` columns share."""
+        size = n_columns // len(self.gammas)
+        group = int(columns[0]) // size
+        if bool((columns // size != group).any()):
+            raise ValueError("columns of different widths have no common gradient pass")
+        return self.gammas[group]
+
+    def kernel_product(self, squared: Tensor, coefficients: Tensor, out: Tensor) -> Tensor:
+        """out += k(squared) @ coefficients, each group of columns with its own width. May overwrite `squared`."""
+        for gamma, group in self.groups(coefficients.shape[1]):
+            distances = squared if len(self.gammas) == 1 else squared.clone()
+            out[:, group].addmm_(self.kernel.from_squared_distance_(distances, gamma), coefficients[:, group])
+        return out
+
+    def quadratic_form(self, squared: Tensor, coefficients: Tensor) -> Tensor:
+        """Σ_{b,b'} c_b c_b' k(x_b, x_b') for each column, shape (n_columns,), float64, from the squared distances."""
+        image = torch.zeros_like(coefficients)
+        for gamma, group in self.groups(coefficients.shape[1]):
+            gram = self.kernel.from_squared_distance_(squared.clone(), gamma)
+            image[:, group] = gram.double() @ coefficients[:, group]
+        return (coefficients * image).sum(0)
 
 
 class KernelSum:
@@ -25,7 +75,7 @@ class KernelSum:
     Vectors are of shape (n_vectors, d), weights (n_vectors, n_columns).
     """
 
-    def __init__(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype):
+    def __init__(self, space: KernelSpace, vectors: Tensor, weights: Tensor, dtype: torch.dtype):
         self.space = space
         self.vectors = vectors.to(dtype)
         self.weights = weights.to(dtype)
@@ -81,7 +131,7 @@ class KernelSum:
                 odd[rows, column] = 0.5 * (plus - minus) @ weights
         return even, odd
 
-    def prober(self, expansion: "LiveExpansion") -> Prober | PlainProber:
+    def prober(self, expansion: Asked) -> Prober | PlainProber:
         """Answers `probe` again and again for rows of which few columns change in between."""
         return PlainProber(expansion)
 
@@ -95,7 +145,7 @@ class RBFSum(KernelSum):
     shrink by it, exactly.
     """
 
-    def __init__(self, space: "KernelSpace", vectors: Tensor, weights: Tensor, dtype: torch.dtype):
+    def __init__(self, space: KernelSpace, vectors: Tensor, weights: Tensor, dtype: torch.dtype):
         super().__init__(space, vectors, weights, dtype)
         used = vectors.ne(0).any(0)
         self.gamma = space.gammas[0]
@@ -106,11 +156,6 @@ class RBFSum(KernelSum):
         self.table[:n, : self.width] = compact
         self.table[:n, self.width] = 1.0
         self.table[:n, self.width + 1] = -self.gamma * row_norms(compact)
-
-    @cached_property
-    def across(self) -> Tensor:
-        """The vectors as columns, (d, n_vectors): what a sparse product reads many times as fast."""
-        return self.vectors.t().contiguous()
 
     def values(self, X: Tensor) -> Tensor:
         """k(x, s) for all pairs, shape (len(X), len(self))."""
@@ -178,8 +223,37 @@ class RBFSum(KernelSum):
         cosh, sinh = a.cosh(), a.sinh()
         return cosh * cosh_sum - sinh * sinh_sum, cosh * sinh_sum - sinh * cosh_sum
 
-    def prober(self, expansion: "LiveExpansion") -> Prober:
+    def prober(self, expansion: Asked) -> Prober:
         return GaussianProber(expansion, self)
+
+
+class GaussianProber(Prober):
+    """Keeps the exponents of all pairs of a Gaussian sum."""
+
+    def __init__(self, expansion: Asked, ready: RBFSum):
+        super().__init__(expansion, len(ready))
+        self.ready = ready
+        self.exponents = torch.empty(0, len(ready))
+
+    def _renew(self, X: Tensor) -> None:
+        self.exponents = self.ready.exponents_at(X)
+
+    def _update(self, difference: Tensor, total: Tensor, columns: Tensor) -> None:
+        gamma, right = self.ready.gamma, self.ready.vectors.index_select(1, columns).t()
+        longer = torch.linalg.vecdot(difference, total)  # ‖x‖² has grown by Σ (x - x')(x + x')
+        self.exponents.addmm_(difference, right, alpha=2.0 * gamma).sub_(longer[:, None], alpha=gamma)
+
+    def _answer(self, X: Tensor, coords: Tensor, h: float) -> tuple[Tensor, Tensor]:
+        return self.ready.probe(X, coords, h, self.exponents)
+
+    def _keep(self, rows: Tensor) -> None:
+        self.exponents = self.exponents[rows]
+
+
+def kernel_sum(space: KernelSpace, vectors: Tensor, weights: Tensor, dtype: torch.dtype) -> KernelSum:
+    """Σ_s w_s k(·, s) made ready for many evaluations: vectors (n, d), weights (n, n_columns)."""
+    kind = RBFSum if space.kernel.gaussian and weights.shape[1] == 1 else KernelSum
+    return kind(space, vectors, weights, dtype)
 
 
 def whole_vectors(count: int) -> int:

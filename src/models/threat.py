@@ -1,16 +1,20 @@
 """What the attacker may do: a norm, a radius and a box; of real features which, which way, how far, in which steps."""
 
 import math
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from attacks.validation import check_box, check_norm
+from models.limits import one_of
 
 Within = Callable[[np.ndarray], np.ndarray]
+# Smallest and largest values: two numbers, arrays (d,), or arrays (n, d) where rows differ; None is everywhere.
+Box = tuple[Any, Any] | None
 
+NORM = one_of("linf", "l2")
 SYMBOLS = {"linf": "L∞", "l2": "L2"}
 
 
@@ -23,28 +27,37 @@ class Threat:
     norm : {"linf", "l2"}
     epsilon : float
         Radius in `norm`, in the units of the features; ``inf`` for an attack that stops at no distance.
-    box : (float, float) or a pair of tuples
-        Smallest and largest value of the features, of all or one each.
+    box : (float, float), a pair of tuples or arrays, or None
+        Smallest and largest value of the features, of all or one each; None is everywhere.
     unit : str
         What the radius is measured in, where that must be said.
+    constraints : Constraints, optional
+        What else the attacker cannot do.
     """
 
     norm: str
     epsilon: float
-    box: tuple[Any, Any] = (0.0, 1.0)
+    box: Any = (0.0, 1.0)
     unit: str = ""
+    constraints: "Constraints | None" = None
 
     def __post_init__(self) -> None:
         check_norm(self.norm)
         if not self.epsilon >= 0:
             raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon!r}")
-        check_box(self.box)
-        object.__setattr__(self, "box", tuple(plain(limit) for limit in self.box))
+        check_constraints(self.constraints)
+        if self.box is not None:
+            check_box(self.box)
+            object.__setattr__(self, "box", tuple(plain(limit) for limit in self.box))
 
     @property
     def bounded(self) -> bool:
         """Whether there is a radius at all."""
         return math.isfinite(self.epsilon)
+
+    def limits(self, X: np.ndarray) -> tuple[Any, Any] | None:
+        """Smallest and largest values, for proofs: of all rows alike, of every feature, or of every row, (n, d)."""
+        return self.box if self.constraints is None else self.constraints.region(X, self.box)
 
     def __str__(self) -> str:
         words = f"{SYMBOLS[self.norm]} {readable(self.epsilon) if self.bounded else 'unbounded'}"
@@ -74,6 +87,10 @@ class Constraints:
         Features the attacker cannot change.
     direction : int array (d,), optional
         +1 for features that may only grow, -1 for those that may only shrink, 0 for both ways.
+    mutable : bool array (d,) or list of features, optional
+        Features the attacker can change, instead of `mask`.
+    monotone : int array (d,), optional
+        Another name of `direction`.
     epsilon : float array (d,), optional
         Largest change of each feature, inside the ball of the attack.
     integer : bool array (d,) or list of features, optional
@@ -87,6 +104,13 @@ class Constraints:
     epsilon: Any = None
     integer: Any = None
     groups: Sequence[Sequence[int]] = ()
+    mutable: Any = None
+    monotone: Any = None
+
+    def __post_init__(self) -> None:
+        for one, other in (("mask", "mutable"), ("direction", "monotone")):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise ValueError(f"constraints.{one} and constraints.{other} say the same thing: give one of them")
 
     @property
     def discrete(self) -> bool:
@@ -116,13 +140,14 @@ class Constraints:
                 raise ValueError("constraints.epsilon must be >= 0 for every feature")
             radius = radius * (1.0 - hair) - 0.1 * hair * np.abs(X).max(initial=0.0)
             low, high = np.maximum(low, X - np.maximum(radius, 0.0)), np.minimum(high, X + np.maximum(radius, 0.0))
-        if self.direction is not None:
-            ways = per_feature(self.direction, d, "constraints.direction")
+        if self.direction is not None or self.monotone is not None:
+            name = "constraints.direction" if self.monotone is None else "constraints.monotone"
+            ways = per_feature(self.direction if self.monotone is None else self.monotone, d, name)
             if not np.isin(ways, (-1, 0, 1)).all():
-                raise ValueError("constraints.direction must be -1, 0 or +1 for every feature")
+                raise ValueError(f"{name} must be -1, 0 or +1 for every feature")
             low, high = np.where(ways > 0, X, low), np.where(ways < 0, X, high)
-        if self.mask is not None:
-            fixed = chosen(self.mask, d, "constraints.mask")
+        fixed = self.fixed(d)
+        if fixed is not None:
             if fixed.all():
                 raise ValueError(f"constraints.mask leaves nothing to attack: it fixes all {d} features")
             low, high = np.where(fixed, X, low), np.where(fixed, X, high)
@@ -134,6 +159,12 @@ class Constraints:
             low, high = np.where(whole, np.ceil(low), low), np.where(whole, np.floor(high), high)
         self._check_groups(X)
         return low.astype(X.dtype), high.astype(X.dtype)
+
+    def fixed(self, d: int) -> np.ndarray | None:
+        """Features the attacker cannot change, (d,) bool; None where nothing is said of them."""
+        if self.mutable is not None:
+            return ~chosen(self.mutable, d, "constraints.mutable")
+        return None if self.mask is None else chosen(self.mask, d, "constraints.mask")
 
     def _check_groups(self, X: np.ndarray) -> None:
         seen: set[int] = set()
@@ -219,3 +250,29 @@ def chosen(features: Any, d: int, name: str) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.integer) or array.ndim != 1 or array.min() < 0 or array.max() >= d:
         raise ValueError(f"{name} must be a bool per feature, or numbers of features from 0 to {d - 1}")
     return np.isin(np.arange(d), array)
+
+
+def check_norm(norm: Any, name: str = "norm") -> None:
+    """A norm the attacks know."""
+    if norm not in ("linf", "l2"):
+        raise ValueError(f"{name} must be 'linf' or 'l2', got {norm!r}")
+
+
+def check_box(box: Any) -> None:
+    """A pair (lowest, highest) of values, of all features or one each."""
+    try:
+        lowest, highest = (np.asarray(limit, dtype=np.float64) for limit in box)
+        scalar = lowest.ndim == highest.ndim == 0
+        ordered = bool((lowest < highest).all() if scalar else (lowest <= highest).all() and (lowest < highest).any())
+    except (TypeError, ValueError):
+        ordered = False
+    if not ordered:
+        raise ValueError(f"box must be a pair (lowest, highest) with lowest < highest, got {reprlib.repr(box)}")
+
+
+def box_of(box: Box, rows: Any) -> Box:
+    """The box of some of the rows: edges that differ from row to row have shape (n, d)."""
+    if box is None:
+        return None
+    low, high = (np.asarray(edge)[rows] if np.ndim(edge) == 2 else edge for edge in box)
+    return low, high

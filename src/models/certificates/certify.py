@@ -1,91 +1,22 @@
 """Certify any fitted model: cheap bounds for all points, costly ones for what they leave open."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from models.certificates.region import Box, Region, box_of, region
+from models.certificates.contest import Contest, Quick
+from models.certificates.forms import contest_of
+from models.certificates.region import Region
 from models.distances import dense
+from models.threat import Box, Threat, box_of
 
-Prove = Callable[[Region, np.ndarray], np.ndarray]
 Observer = Callable[..., None]
 
 # Rows at once, and the most rounds of a bisection, which ends when a radius is known to one part in ten thousand.
 _ROWS, _ROUNDS, _CLOSE = 1024, 40, 1 + 1e-4
-
-
-class Quick(NamedTuple):
-    """sign·f(x), shape (n,), and what says where sign·f > 0 all over some regions around the same rows."""
-
-    margins: np.ndarray
-    proves: Callable[[Region], np.ndarray]
-
-
-class Form(Protocol):
-    """A real-valued function f of which it can be proved that sign·f > 0 over a region, in the model's arithmetic."""
-
-    def quick(self, X: np.ndarray, signs: np.ndarray) -> Quick:
-        """Margins of the rows, and the cheapest proof, for regions around them of any size."""
-
-    @property
-    def stages(self) -> Sequence[tuple[Prove, int]]:
-        """Dearer proofs, the cheapest first, each with the number of rows to ask it about at once."""
-
-
-@dataclass(frozen=True)
-class Contest:
-    """How a classifier decides: a class wins where all its forms, with their signs, are positive.
-
-    A model of two classes has one form. Of more, one-vs-one machines give a class a form per rival, and with all of
-    those votes nobody can tie it; one-vs-rest machines the differences of scores.
-    """
-
-    classes: np.ndarray  # (k,)
-    forms: list[Any]
-    duels: list[list[tuple[int, float]]]  # for every class its (form number, sign)
-    slack: float = 0.0  # what the model's conversion of its input may move a coordinate by, relatively: 0 in float64
-
-    def region(self, X: np.ndarray, epsilon: float | np.ndarray, norm: str, box: Box) -> Region:
-        """Where the model may see a point that was moved by `epsilon`."""
-        where = region(X, epsilon, norm, box)
-        if self.slack == 0:
-            return where
-        return where.widened(self.slack * (np.abs(where.X) + np.maximum(-where.lower, where.upper)))
-
-    def is_batched(self, stage: int) -> bool:
-        """Whether a stage, counted from 1, takes several rows at once."""
-        return any(len(form.stages) >= stage and form.stages[stage - 1][1] > 1 for form in self.forms)
-
-    def numbers(self, y: Any) -> np.ndarray:
-        """Places of the labels in `classes`."""
-        y = np.asarray(y).ravel()
-        unknown = ~np.isin(y, self.classes)
-        if unknown.any():
-            raise ValueError(f"y holds the label {y[unknown].tolist()[0]!r}, not one of {self.classes.tolist()}")
-        order = np.argsort(self.classes)
-        return order[np.searchsorted(self.classes, y, sorter=order)]
-
-
-def binary_contest(classes: np.ndarray, form: Form, slack: float = 0.0) -> Contest:
-    """Two classes and one form, positive for the second."""
-    return Contest(np.asarray(classes), [form], [[(0, -1.0)], [(0, 1.0)]], slack)
-
-
-def contest_of(model: Any, single: bool = False) -> Contest:
-    """How a fitted model decides; `single` if it is given float32 rows. NoCertificate where none is known."""
-    if isinstance(model, type):
-        raise ValueError(f"model must be a fitted object, got the class {model.__name__}")
-    offered = getattr(model, "certificate_contest", None)
-    if callable(offered):
-        check_is_fitted(model)
-        return offered()
-    from models.certificates.fitted import contest_of_fitted
-
-    return contest_of_fitted(model, single)
 
 
 @dataclass(frozen=True)
@@ -136,7 +67,7 @@ def certify(
     model: Any,
     X: Any,
     y: Any,
-    epsilon: float,
+    epsilon: float | Threat,
     norm: str = "l2",
     box: Box = (0.0, 1.0),
     seconds: float | None = None,
@@ -150,12 +81,12 @@ def certify(
     Parameters
     ----------
     model : fitted model
-        One of ours or any other with ``certificate_contest``.
+        One of ours, or any that ``models.decisions`` can read.
     X : array of shape (n, d), inside the box
     y : array of shape (n,)
         Labels out of ``model.classes_``.
-    epsilon : float
-        Radius in `norm`, in units of X.
+    epsilon : float or Threat
+        Radius in `norm`, in units of X; or the whole threat, which then says norm, box and constraints, too.
     norm : {"l2", "linf"}
     box : (low, high) or None
         Smallest and largest value: numbers, arrays of shape (d,), or of shape (n, d) where rows differ, as with
@@ -165,6 +96,9 @@ def certify(
     observer : callable, optional
         ``observer("certify", done, n, certified=)``, where `done` counts decided points.
     """
+    if isinstance(epsilon, Threat):
+        threat = epsilon
+        epsilon, norm, box = threat.epsilon, threat.norm, threat.limits(dense(X))
     return certified(Question.of(model, X, y, norm, box), epsilon, seconds, observer)
 
 
@@ -174,7 +108,7 @@ def certified(
     """`certify` at a radius of all rows or of each."""
     run = _Run(asked.contest, asked.right, seconds, observer)
     sizes = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(asked),))
-    # The cheap bound of everything first, then the next one, so that an empty purse costs the dearest proofs.
+    # The cheap bound of everything first, then the next one, so that running out of time costs the dearest proofs.
     for stage in range(1 + max(len(form.stages) for form in asked.contest.forms)):
         for start in range(0, len(asked), _ROWS):
             rows = np.flatnonzero(run.undecided[start : start + _ROWS]) + start
@@ -186,15 +120,15 @@ def certified(
 
 
 class _Run:
-    """Which duels of which rows are still open."""
+    """Which comparisons of which rows are still open."""
 
     def __init__(self, contest: Contest, right: np.ndarray, seconds: float | None, observer: Observer | None):
         self.contest, self.observer = contest, observer
         self.until = np.inf if seconds is None else time.perf_counter() + seconds
-        n_rows, rivals = len(right), max(len(duels) for duels in contest.duels)
+        n_rows, rivals = len(right), max(len(comparisons) for comparisons in contest.comparisons)
         self.open = np.ones((n_rows, rivals), dtype=bool)
         self.margins = np.full((n_rows, rivals), np.inf)
-        self.tried = np.zeros((n_rows, rivals), dtype=int)  # how many of a duel's stages
+        self.tried = np.zeros((n_rows, rivals), dtype=int)  # how many of a comparison's stages
         self.lost = ~right
         self._said = 0.0
 
@@ -211,7 +145,7 @@ class _Run:
         return ~self.lost & ~self.open.any(1)
 
     def stage(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
-        """One proof for the open duels of these rows: the cheap ones many rows at once, the others row by row."""
+        """One proof for the open comparisons of these rows: the cheap ones many rows at once, the others row by row."""
         if number and not self.contest.is_batched(number):
             return self._one_by_one(number, rows, where, labels)
         for place in range(self.open.shape[1]):
@@ -239,28 +173,28 @@ class _Run:
                     self.report()
 
     def _forms_at(self, place: int, labels: np.ndarray) -> dict[int, dict[int, float]]:
-        """The forms of the classes' duels number `place`, each with the classes it serves and their signs.
+        """The forms of the classes' comparisons number `place`, each with the classes it serves and their signs.
 
         Both classes of a machine of two share its form, and what a proof prepares for it.
         """
         found: dict[int, dict[int, float]] = {}
         for label in np.unique(labels).tolist():
-            for form_number, sign in self.contest.duels[label][place : place + 1]:
+            for form_number, sign in self.contest.comparisons[label][place : place + 1]:
                 found.setdefault(form_number, {})[label] = sign
         return found
 
     def _one_by_one(self, number: int, rows: np.ndarray, where: Region, labels: np.ndarray) -> None:
         """The proofs up to this one for one row after another, the likeliest first.
 
-        A row counts only with all its duels, so the one against the nearest rival comes first: while that one is open
-        the others can wait, and time is spent on whole rows.
+        A row counts only with all its comparisons, so the one with the nearest rival comes first: while that one is
+        open the others can wait, and time is spent on whole rows.
         """
         nearest = np.where(self.open[rows], self.margins[rows], np.inf).min(1)
         for place in np.argsort(-nearest):
             row = rows[place]
-            duels = self.contest.duels[labels[place]]
-            for rival in np.argsort(self.margins[row])[: len(duels)]:
-                form_number, sign = duels[rival]
+            comparisons = self.contest.comparisons[labels[place]]
+            for rival in np.argsort(self.margins[row])[: len(comparisons)]:
+                form_number, sign = comparisons[rival]
                 stages = self.contest.forms[form_number].stages
                 while self.open[row, rival] and self.tried[row, rival] < min(number, len(stages)):
                     if self.late:
@@ -327,8 +261,10 @@ def _radii(asked: Question) -> np.ndarray:
         rows = np.flatnonzero(asked.numbers == label)
         mine = asked.of_rows(rows)
         X = np.asarray(mine.X, dtype=np.float64)
-        duels = [(mine.contest.forms[number], np.full(len(rows), sign)) for number, sign in mine.contest.duels[label]]
-        quick = [form.quick(X, signs) for form, signs in duels]
+        comparisons = [
+            (mine.contest.forms[number], np.full(len(rows), sign)) for number, sign in mine.contest.comparisons[label]
+        ]
+        quick = [form.quick(X, signs) for form, signs in comparisons]
         right = mine.right & np.all([one.margins > 0 for one in quick], axis=0)
 
         def holds(radius: np.ndarray, mine: Question = mine, quick: list[Quick] = quick) -> np.ndarray:
@@ -362,7 +298,7 @@ def _largest(holds: Callable[[np.ndarray], np.ndarray], widest: np.ndarray, want
 
 
 class Certifiable:
-    """The two questions as methods of a model that says how it decides, by ``certificate_contest``."""
+    """The two questions as methods of a model that says how it decides, by ``decision``."""
 
     certify = certify
     certified_radius = certified_radius

@@ -1,29 +1,47 @@
 """Certificates of a fitted expansion: its form, its L2 radii, and what rounding takes from both.
 
-`LiveExpansion.certificates` gives one of the two classes: a sum of random features, or an exact sum of kernels.
+`certificates_of` gives one of the two classes: for a sum of random features, or an exact sum of kernels. An expansion
+of another kind registers its own; without, it is refused a certificate.
 """
 
 from abc import ABC, abstractmethod
+from functools import cached_property, partial, singledispatch
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import gammainc
 from torch import Tensor
 
-from models.certificates.api import Form, Prove, Quick
-from models.certificates.cosines import CosineSum
-from models.certificates.radii import second_order_radius
+from models.certificates.contest import Form, Prove, Quick
+from models.certificates.cosines import CosineSum, Moments, amplitude_moments, curvature_estimates, curvature_of
+from models.certificates.gaussian import GaussianSum
+from models.certificates.radii import paper_radius, second_order_radius, sharp_radius
 from models.certificates.region import Region
 from models.distances import row_norms, squared_distances
+from models.expansions.expansion import LiveExpansion
+from models.expansions.random_features import RandomFeatureSum
+from models.expansions.support_vectors import SupportVectorSum
 from models.rounding import UNIT32, UNIT64, NoCertificate, Sum
 
 _ROUND = 64 * UNIT64
+
+
+class Nearby(NamedTuple):
+    """What tuning knows of c functions of one width around n points."""
+
+    margins: np.ndarray  # (n, c), y·f(x)
+    losses: np.ndarray  # (n, c), the most that y·∇f(x)·δ can fall
+    slopes: np.ndarray  # (n, c), ‖∇f(x)‖₂
+    lengths: np.ndarray  # (n, 1), largest ‖δ‖₂
+    norms: np.ndarray  # (c,), ‖f‖ by the training recursion
 
 
 class ExpansionCertificates(ABC):
     """What can be proved of f = expansion + offset, first column."""
 
     bounds: tuple[str, ...]  # names of the bounds that hold, the best first
+    tuning_note: ClassVar[str] = ""  # how `tuning_bound` differs from the fitted model's own certificate, for the user
 
     def __init__(self, expansion: Any):
         self.expansion = expansion
@@ -35,6 +53,13 @@ class ExpansionCertificates(ABC):
     @abstractmethod
     def form(self, offset: float, quantity: float) -> Form:
         """f as ``models.certify`` asks about it."""
+
+    @abstractmethod
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
+        """Lower bound of y·f around a point, good enough to choose settings by, shape (n, c); rounding does not count.
+
+        `columns`, shape (c,), are those that `at` is about.
+        """
 
     def radii(self, X: Tensor, signs: np.ndarray, bound: str, quantity: float, offset: float) -> np.ndarray:
         """Certified L2 radii of the rows of X for labels `signs` (±1), shape (n,)."""
@@ -75,19 +100,44 @@ class Measured(NamedTuple):
         return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, single, distances)
 
 
+@singledispatch
+def certificates_of(expansion: LiveExpansion) -> ExpansionCertificates:
+    """What can be proved of an expansion; register the classes of your own."""
+    raise NoCertificate(f"no certificate is known for a {type(expansion).__name__}")
+
+
+@certificates_of.register
+def _(expansion: RandomFeatureSum) -> ExpansionCertificates:
+    return FeatureCertificates(expansion)
+
+
+@certificates_of.register
+def _(expansion: SupportVectorSum) -> ExpansionCertificates:
+    return KernelCertificates(expansion)
+
+
 class FeatureCertificates(ExpansionCertificates):
     """Of a sum of random features; `quantity` is the bound of its curvature."""
 
     bounds = ("second_order",)
+    tuning_note = ", with the curvature estimated by power iteration; the fitted model's own certificate is rigorous"
 
     def quantity(self) -> float:
-        return float(self.expansion.curvature_bound())
+        return float(curvature_of(self.expansion))
+
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
+        curvature = curvature_estimates(self.expansion, columns).numpy()
+        return at.margins - at.losses - 0.5 * curvature * at.lengths**2
+
+    @cached_property
+    def moments(self) -> Moments:
+        return amplitude_moments(self.expansion)
 
     def form(self, offset: float, quantity: float) -> Form:
-        return CosineSum(self.expansion, quantity)
+        return CosineSum(self.expansion, quantity, self.moments)
 
     def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
-        form = CosineSum(self.expansion, quantity)
+        form = CosineSum(self.expansion, quantity, self.moments)
         score, gradient = form.errors(at.lengths)
         # At distance r from x the angle's error has grown by that of ‖ω‖r, which acts like a steeper gradient.
         allowed, steeper = form.float32_allowance(at.lengths) if at.single else (0.0, 0.0)
@@ -111,7 +161,19 @@ class KernelCertificates(ExpansionCertificates):
     def form(self, offset: float, quantity: float) -> Form:
         if not self.bounds:
             raise NoCertificate(f"the {self.kernel.name} kernel offers no certificate: its `bounds` are empty")
-        return self.kernel.form(self.expansion, offset, quantity)
+        form = GaussianSum.of if self.kernel.gaussian else RadialSum
+        return form(self.expansion, offset, quantity)
+
+    def tuning_bound(self, at: Nearby, columns: Tensor) -> np.ndarray:
+        kernel, gamma = self.kernel, self.expansion.space.gamma_of(columns, self.expansion.n_columns)
+        # No choosing by a certificate that the fitted model would be refused.
+        kernel.value_error(0.0, 0.0, self.expansion.space.dimension, gamma)
+        if not kernel.gaussian:
+            return at.margins - at.norms * np.sqrt(2.0 * kernel.drop(at.lengths, gamma))
+        # The sharp bound, with the loss of the linear part in place of ‖∇f‖·r; see ``certificates.radii.sharp_radius``.
+        u = gamma * np.square(at.lengths)
+        rest = np.sqrt(np.maximum(at.norms**2 - at.margins**2 - at.slopes**2 / (2 * gamma), 0.0))
+        return np.exp(-u) * (at.margins - at.losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
 
     def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
         kernel, gamma, norm, terms = self.kernel, self.gamma, float(np.sqrt(quantity)), terms_of(self.expansion)
@@ -122,7 +184,13 @@ class KernelCertificates(ExpansionCertificates):
         def radii(float32_errors: np.ndarray | float) -> np.ndarray:
             # |f(x) - g(x)| ≤ ‖f - g‖ wherever x is: the radius is one of the sum without projections, too.
             allowance = np.maximum(at.rounding, self.expansion.projection_error + float32_errors)
-            return kernel.radii(bound, at, norm, gamma, errors.score + allowance, errors)
+            known = {"margin_error": errors.score + allowance, "norm_error": errors.norm}
+            if bound == "sharp" and kernel.gaussian:
+                own = {"offsets": at.offsets, "gradient_error": errors.gradient}
+                return sharp_radius(at.margins, at.slopes, norm, gamma, **known, **own)
+            if bound != "paper":
+                raise NoCertificate(f"the {kernel.name} kernel offers the bound {bound!r} and does not prove it")
+            return paper_radius(at.margins, norm, partial(kernel.inverse_profile, gamma=gamma), **known)
 
         radius = radii(0.0)
         if at.distances is None:
