@@ -259,6 +259,10 @@ class DeployedClassifier(FittedClassifier):
         scaled = rows.astype(np.float32) if self.scaler is None else self.scaler.transform(rows)
         return np.ascontiguousarray(scaled)  # a table's columns may lie one by one: sums would round differently
 
+    def scaled(self, X: Any) -> np.ndarray:
+        """The same as `prepared`."""
+        return self.prepared(X)
+
     def certified_radius(self, X: Any, norm: str = "l2") -> np.ndarray:  # type: ignore[override]
         """Distance, in scaled units, within which the predicted label is proved not to change, shape (n,)."""
         rows = self.prepared(X)

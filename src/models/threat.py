@@ -112,6 +112,18 @@ class Constraints:
             if getattr(self, one) is not None and getattr(self, other) is not None:
                 raise ValueError(f"constraints.{one} and constraints.{other} say the same thing: give one of them")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constraints) and self._plain() == other._plain()
+
+    def __hash__(self) -> int:
+        return hash(self._plain())
+
+    def _plain(self) -> tuple[Any, ...]:
+        """The settings as tuples: what can be compared."""
+        arrays = (self.mask, self.direction, self.epsilon, self.integer, self.mutable, self.monotone)
+        told = (None if array is None else tuple(np.asarray(array).tolist()) for array in arrays)
+        return (*told, tuple(tuple(group) for group in self.groups))
+
     @property
     def discrete(self) -> bool:
         """Whether some features take separate values only."""

@@ -114,7 +114,8 @@ def test_leaving_early_changes_nothing(epsilon, fitted, digits):
     result = PGD(epsilon=epsilon, steps=25)(model, X, y)
     np.testing.assert_array_equal(result.success, broken)
     np.testing.assert_allclose(y * result.scores, smallest, atol=1e-5)
-    assert result.gradient_evaluations.sum() < 25 * (~result.already_misclassified).sum()
+    assert result.gradient_evaluations.sum() <= 25 * (~result.already_misclassified).sum()
+    assert (result.gradient_evaluations[result.found] < 25).all()
 
 
 class Boastful(PGD):
@@ -165,7 +166,7 @@ def test_vanished_gradients_are_counted(digits):
     X = digits[2][:10]
     model = VanishingRBF(np.full((1, 64), -100.0), [1.0], gamma=1.0)
     result = PGD()(model, X, np.full(10, -1))
-    assert result.history["zero_gradients"] == 10, "once each: a row that cannot move leaves"
+    assert result.history["zero_gradients"] == 10 * 10, "ten rows, ten steps each"
     assert result.robust_accuracy == 1.0
 
 
