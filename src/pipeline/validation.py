@@ -171,9 +171,7 @@ def check_by_building(cfg: DictConfig) -> None:
             continue
         try:
             built = build(cfg[group], random_state=cfg.seed)
-            # What scikit-learn's estimators look at when they are fitted.
-            if hasattr(built, "_validate_params"):  # scikit-learn's own way; not every model has it
-                built._validate_params()
+            _check_settings_of(built)
         except UserError:
             raise
         except Exception as error:
@@ -187,6 +185,15 @@ def check_by_building(cfg: DictConfig) -> None:
             except Exception as error:
                 reason = " ".join(str(error.__cause__ or error).split())
                 raise UserError(f"evaluation.{setting}: {path} cannot be had ({reason})") from error
+
+
+def _check_settings_of(built: Any) -> None:
+    """What estimators look at when they are fitted: ours by ``models.limits``, scikit-learn's by their own table."""
+    from sklearn.base import BaseEstimator
+
+    own = getattr(type(built), "_validate_params", None)
+    if own is not None and (own is not BaseEstimator._validate_params or hasattr(built, "_parameter_constraints")):
+        built._validate_params()
 
 
 def _refusal(group: str, node: DictConfig, error: Exception) -> str:
