@@ -18,7 +18,7 @@ from models.certificates.cosines import CosineSum, Moments, amplitude_moments, c
 from models.certificates.gaussian import GaussianSum
 from models.certificates.radii import paper_radius, second_order_radius, sharp_radius
 from models.certificates.region import Region
-from models.distances import row_norms, squared_distances
+from models.distances import chunks, row_norms, squared_distances
 from models.expansions.expansion import LiveExpansion
 from models.expansions.random_features import RandomFeatureSum
 from models.expansions.support_vectors import SupportVectorSum
@@ -64,14 +64,14 @@ class ExpansionCertificates(ABC):
     def radii(self, X: Tensor, signs: np.ndarray, bound: str, quantity: float, offset: float) -> np.ndarray:
         """Certified L2 radii of the rows of X for labels `signs` (±1), shape (n,)."""
         at = Measured.of(self.expansion, X, signs, offset)
-        radius = self._radii(at, bound, quantity)
+        radius = self._radii(at, X, bound, quantity)
         if not at.single:
             return radius
         # A float32 model rounds the row it is given and the attacked one, by a unit of their lengths.
         return np.maximum((radius - 2.01 * UNIT32 * at.lengths) / (1 + 2 * UNIT32), 0.0)
 
     @abstractmethod
-    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+    def _radii(self, at: "Measured", X: Tensor, bound: str, quantity: float) -> np.ndarray:
         """The same for the exact function of rows that are not rounded."""
 
 
@@ -84,7 +84,6 @@ class Measured(NamedTuple):
     lengths: np.ndarray  # (n,), ‖x‖₂
     rounding: np.ndarray  # (n,), what the model's own arithmetic was seen to lose
     single: bool  # whether that is float32
-    distances: np.ndarray | None  # (n, m), of a float32 sum of kernels: lower bounds of ‖x - s_i‖
 
     @classmethod
     def of(cls, expansion: Any, X: Tensor, signs: np.ndarray, offset: float) -> "Measured":
@@ -95,9 +94,7 @@ class Measured(NamedTuple):
         # counts where it exceeds what float32 is allowed everywhere.
         rounding = 8.0 * np.abs(expansion.scores(X)[:, 0].double().numpy() - exact)
         slopes = gradients[:, 0].norm(dim=1).numpy()
-        single = X.dtype != torch.float64
-        distances = least_distances(expansion, X) if single and hasattr(expansion, "live") else None
-        return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, single, distances)
+        return cls(signs * exact + offsets, offsets, slopes, _lengths(X), rounding, X.dtype != torch.float64)
 
 
 @singledispatch
@@ -136,7 +133,7 @@ class FeatureCertificates(ExpansionCertificates):
     def form(self, offset: float, quantity: float) -> Form:
         return CosineSum(self.expansion, quantity, self.moments)
 
-    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+    def _radii(self, at: "Measured", X: Tensor, bound: str, quantity: float) -> np.ndarray:
         form = CosineSum(self.expansion, quantity, self.moments)
         score, gradient = form.errors(at.lengths)
         # At distance r from x the angle's error has grown by that of ‖ω‖r, which acts like a steeper gradient.
@@ -175,7 +172,7 @@ class KernelCertificates(ExpansionCertificates):
         rest = np.sqrt(np.maximum(at.norms**2 - at.margins**2 - at.slopes**2 / (2 * gamma), 0.0))
         return np.exp(-u) * (at.margins - at.losses) - rest * np.sqrt(gammainc(2.0, 2 * u))
 
-    def _radii(self, at: "Measured", bound: str, quantity: float) -> np.ndarray:
+    def _radii(self, at: "Measured", X: Tensor, bound: str, quantity: float) -> np.ndarray:
         kernel, gamma, norm, terms = self.kernel, self.gamma, float(np.sqrt(quantity)), terms_of(self.expansion)
         errors = kernel.evaluation_errors(
             at.lengths, terms, gamma, quantity, float(np.abs(at.offsets).max(initial=0.0))
@@ -193,11 +190,14 @@ class KernelCertificates(ExpansionCertificates):
             return paper_radius(at.margins, norm, partial(kernel.inverse_profile, gamma=gamma), **known)
 
         radius = radii(0.0)
-        if at.distances is None:
+        if not at.single:
             return radius
         # What float32 loses in the larger ball covers the smaller one.
-        nearest = np.maximum(at.distances - radius[:, None], 0.0)
-        return radii(kernel.float32_errors(nearest, at.lengths + radius, terms, gamma))
+        lost = np.empty(len(X))
+        for rows in chunks(len(X), len(terms.coefficients)):
+            nearest = np.maximum(least_distances(self.expansion, X[rows]) - radius[rows, None], 0.0)
+            lost[rows] = kernel.float32_errors(nearest, at.lengths[rows] + radius[rows], terms, gamma)
+        return radii(lost)
 
 
 class RadialSum:
