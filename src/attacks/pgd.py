@@ -161,15 +161,16 @@ class Descent:
             problem.progress(share[0] + share[1] * step / self.steps, int((self.broken_at <= self.steps).sum()))
             if step == self.steps or broken.all():
                 break
-            standing = ~broken
-            index, points, gradients, ball = index[standing], points[standing], gradients[standing], ball.keep(standing)
+            if broken.any():
+                stay = ~broken
+                index, points, gradients, ball = index[stay], points[stay], gradients[stay], ball.keep(stay)
             points = ball.project(points - self._direction(gradients, index))
 
     def _direction(self, gradients: np.ndarray, index: np.ndarray) -> np.ndarray:
         """A step of the step size along the gradients: their sign, or the gradients at length 1; 0 where they are."""
         if self.norm == "linf":
             signs = torch.from_numpy(gradients).sign()  # numpy's own takes 30 times as long
-            self.zero_gradients[index] += (signs == 0).all(1).numpy()
+            self.zero_gradients[index] += (torch.linalg.vector_norm(signs, dim=1) == 0.0).numpy()
             return signs.mul_(self.step_size).numpy()
         norms = row_norms(gradients)
         self.zero_gradients[index] += norms == 0.0
